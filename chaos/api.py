@@ -1,0 +1,107 @@
+"""What authors of faults and monitors import: this module and nothing else of torchchaos.
+
+A fault is a frozen struct whose fields are its arguments; a monitor is a fold over a journal. Each stands in one file
+of a package named by the entry-point groups `chaos.faults` and `chaos.monitors`, and is found there.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Annotated, ClassVar, Generic, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from chaos.model import events
+from chaos.model.events import AnyEvent
+from chaos.model.history import Activity, History, Member
+from chaos.model.injections import Delete, Injection, Process, Signal
+from chaos.model.plan import Plan, PlannedFault
+from chaos.model.topology import Restart
+from chaos.model.verdict import Finding, Outcome
+
+__all__ = [
+    "Activity",
+    "AnyEvent",
+    "Delete",
+    "Fault",
+    "Finding",
+    "History",
+    "Injection",
+    "Limits",
+    "Member",
+    "Monitor",
+    "Outcome",
+    "Plan",
+    "PlannedFault",
+    "Process",
+    "Restart",
+    "Seconds",
+    "Signal",
+    "events",
+]
+
+Seconds = Annotated[float, Meta(gt=0)]
+
+
+class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A fault: a pure function from its arguments (its fields) and a target to injections.
+
+    The docstring of a fault says in its first line what it does, for `chaos list`.
+    """
+
+    name: ClassVar[str]
+    roles: ClassVar[frozenset[str]] = frozenset({"replica", "lighthouse", "controller"})
+    """Roles it may be aimed at."""
+    needs: ClassVar[frozenset[str]] = frozenset()
+    """Capabilities a platform must have for it."""
+
+    def injections(self, target: str) -> Iterable[Injection]:
+        """What to do to the member `target`."""
+        raise NotImplementedError
+
+
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A monitor's thresholds, units in their names. A monitor with thresholds derives its own."""
+
+
+L = TypeVar("L", bound=Limits)
+
+
+class Monitor(ABC, Generic[L]):
+    """One property of a run, judged by folding over its journal.
+
+    `observe` sees every event in journal order, `history` having taken it in already. `broken` is set as soon as
+    nothing that follows can mend the property; a broken safety monitor ends a live run. `conclude` is called once,
+    after the last event. Missing data is UNKNOWN, never PASS.
+    The docstring says in its first line what must hold, and then what a violation means for a training run.
+    """
+
+    name: ClassVar[str]
+    safety: ClassVar[bool]
+    """Safety: must hold at all times. Otherwise liveness: something good must happen in time."""
+    limits: ClassVar[type[Limits]] = Limits
+
+    def __init__(self, plan: Plan, limits: L) -> None:
+        self.plan = plan
+        self.limit = limits
+        self.broken: Finding | None = None
+
+    @abstractmethod
+    def observe(self, event: AnyEvent, history: History) -> None:
+        """Take one event in."""
+
+    @abstractmethod
+    def conclude(self, history: History) -> Finding:
+        """Judge the whole run."""
+
+    def finding(
+        self,
+        outcome: Outcome,
+        reading: str,
+        measures: dict[str, float | int | str | None] | None = None,
+        evidence: Iterable[int] = (),
+    ) -> Finding:
+        """A finding in this monitor's name."""
+        return Finding(self.name, outcome, reading, measures or {}, tuple(evidence))

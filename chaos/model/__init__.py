@@ -1,0 +1,1 @@
+"""The words of torchchaos as frozen data: no I/O, no clocks, no processes."""

@@ -1,0 +1,294 @@
+"""Everything that can stand in a journal, one frozen type per kind.
+
+An event has the journal's number `seq`, the run's clock `t_s` (seconds since the run began, monotonic, taken where the
+event happened), the `member` that saw it (`runner` for the runner) and its `incarnation`. Step k is the k-th committed
+update, from 1; a state step counts the updates in a state, 0 being a fresh one. Unknown kinds are kept as `Unknown`,
+so that a journal of a newer version can be read and is judged with care.
+from __future__ import annotations
+"""
+
+
+import re
+from typing import Any
+
+import msgspec
+
+from chaos.model.injections import Injection, Proof
+
+
+def _kind(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=_kind):
+    """What every event carries."""
+
+    seq: int = -1
+    t_s: float
+    member: str
+    incarnation: int = 0
+
+    @property
+    def kind(self) -> str:
+        return str(self.__struct_config__.tag)
+
+
+# From the runner.
+
+
+class RunStarted(Event, frozen=True, kw_only=True):
+    """The journal's first event. `plan` is the digest of the plan that was run."""
+
+    plan: str
+    platform: str
+    isolation: str
+    wall_s: float
+    versions: dict[str, str] = {}
+
+
+class PhaseStarted(Event, frozen=True, kw_only=True):
+    """`phase` is one of deploy, baseline, disturb, quiesce, drain."""
+
+    phase: str
+
+
+class PhaseFailed(Event, frozen=True, kw_only=True):
+    """A phase did not reach its aim in its time."""
+
+    phase: str
+    reason: str
+
+
+class FaultStarted(Event, frozen=True, kw_only=True):
+    """The trigger of a planned fault was met; `trigger` says how."""
+
+    fault_id: str
+    fault: str
+    targets: tuple[str, ...]
+    trigger: str
+
+
+class InjectionInForce(Event, frozen=True, kw_only=True):
+    """An injection was read back as in force, `latency_s` after the decision."""
+
+    fault_id: str
+    injection: Injection
+    proof: Proof
+    latency_s: float
+
+
+class InjectionFailed(Event, frozen=True, kw_only=True):
+    """An injection could not be made or not be proven."""
+
+    fault_id: str
+    injection: Injection
+    reason: str
+
+
+class FaultMissed(Event, frozen=True, kw_only=True):
+    """A planned fault never met its trigger."""
+
+    fault_id: str
+    reason: str
+
+
+class SafetyBroken(Event, frozen=True, kw_only=True):
+    """A safety monitor spoke while the run went on; the run ends early."""
+
+    monitor: str
+    reading: str
+
+
+class RunEnded(Event, frozen=True, kw_only=True):
+    """The journal's last event. `completed` tells a run that went through its phases from one that was broken off."""
+
+    completed: bool
+    reason: str
+
+
+# From the platform.
+
+
+class MemberStarted(Event, frozen=True, kw_only=True):
+    """A life of `member` began on `node`; `pid` is the main process as the machine sees it."""
+
+    node: str
+    address: str
+    pid: int
+
+
+class MemberExited(Event, frozen=True, kw_only=True):
+    """A life of `member` ended; `status` is its exit code, or minus the signal that ended it."""
+
+    status: int
+
+
+class EventsLost(Event, frozen=True, kw_only=True):
+    """Events of `member` did not arrive: a blind window."""
+
+    reason: str
+    count: int | None = None
+
+
+# From trainers.
+
+
+class TrainerStarted(Event, frozen=True, kw_only=True):
+    """A trainer is built and about to train; `pid` counts in its own pid namespace; `boot_s` are seconds by part."""
+
+    pid: int
+    replica_id: str
+    recipe: str
+    device: str
+    parameters: int
+    boot_s: dict[str, float] = {}
+
+
+class Quorum(Event, frozen=True, kw_only=True):
+    """The member got a quorum of another id, or one in which it must heal."""
+
+    quorum_id: int
+    step: int
+    participants: int
+    members: tuple[str, ...] | None = None
+    max_step: int
+    heal: bool
+
+
+class HealStarted(Event, frozen=True, kw_only=True):
+    """The member begins to fetch the state of state step `step` from `source`."""
+
+    step: int
+    source: str
+
+
+class HealEnded(Event, frozen=True, kw_only=True):
+    """The fetched state is loaded; `digest` is taken of it then."""
+
+    step: int
+    source: str
+    digest: str | None = None
+
+
+class HealServed(Event, frozen=True, kw_only=True):
+    """The member gave its state away."""
+
+    step: int
+    destinations: tuple[str, ...] = ()
+
+
+class Step(Event, frozen=True, kw_only=True):
+    """One tried step. `digest` is of parameters and optimizer after the commit, None when none was due."""
+
+    step: int
+    committed: bool
+    quorum_id: int
+    participants: int
+    healing: bool
+    loss: float | None = None
+    grad_norm: float | None = None
+    tokens: int
+    lr: float
+    duration_s: float
+    digest: str | None = None
+    error: str | None = None
+
+
+class TrainerFinished(Event, frozen=True, kw_only=True):
+    """The trainer ended in order."""
+
+    step: int
+    reason: str
+
+
+class TrainerFailed(Event, frozen=True, kw_only=True):
+    """The trainer ended by an error."""
+
+    error: str
+
+
+# From the controller.
+
+
+class ControllerStarted(Event, frozen=True, kw_only=True):
+    replicas: int
+
+
+class LighthouseStarted(Event, frozen=True, kw_only=True):
+    address: str = ""
+
+
+class MemberAttached(Event, frozen=True, kw_only=True):
+    """The controller reached the worker host of `name`."""
+
+    name: str
+    member_incarnation: int
+    address: str
+    attach_s: float
+
+
+class TrainerSpawned(Event, frozen=True, kw_only=True):
+    name: str
+    member_incarnation: int
+    spawn_s: float
+
+
+class MemberLost(Event, frozen=True, kw_only=True):
+    """The controller learned that a life is over."""
+
+    name: str
+    member_incarnation: int
+    reason: str
+
+
+class AttachFailed(Event, frozen=True, kw_only=True):
+    """`retry_in_s` None: the controller gave this incarnation up."""
+
+    name: str
+    member_incarnation: int
+    attempt: int
+    error: str
+    retry_in_s: float | None = None
+
+
+class ControllerFinished(Event, frozen=True, kw_only=True):
+    reason: str
+
+
+class Unknown(Event, frozen=True, kw_only=True):
+    """An event of a kind this version does not know, or one that does not fit its kind."""
+
+    of_kind: str
+    data: dict[str, Any]
+
+
+AnyEvent = (
+    RunStarted
+    | PhaseStarted
+    | PhaseFailed
+    | FaultStarted
+    | InjectionInForce
+    | InjectionFailed
+    | FaultMissed
+    | SafetyBroken
+    | RunEnded
+    | MemberStarted
+    | MemberExited
+    | EventsLost
+    | TrainerStarted
+    | Quorum
+    | HealStarted
+    | HealEnded
+    | HealServed
+    | Step
+    | TrainerFinished
+    | TrainerFailed
+    | ControllerStarted
+    | LighthouseStarted
+    | MemberAttached
+    | TrainerSpawned
+    | MemberLost
+    | AttachFailed
+    | ControllerFinished
+    | Unknown
+)

@@ -1,0 +1,1 @@
+"""Platforms: where jobs run. Each keeps `chaos.model.ports.Platform`."""

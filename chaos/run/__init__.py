@@ -1,0 +1,1 @@
+"""Running a plan: phases, triggers, the journal being written."""
