@@ -7,7 +7,6 @@ so that a journal of a newer version can be read and is judged with care.
 from __future__ import annotations
 """
 
-
 import re
 from typing import Any
 

@@ -61,11 +61,12 @@ class Member:
 
 @dataclass
 class History:
-    """The fold. `common_steps` is the run of steps, up to the newest common one, that every replica committed."""
+    """The fold. `common_steps`: how many steps in a row, up to the newest, every replica committed in this phase."""
 
     topology: Topology
     members: dict[str, Member] = field(init=False)
     phase: str = ""
+    phase_began_s: float = 0.0
     now_s: float = 0.0
     frontier: int = 0
     """The highest step that any replica committed."""
@@ -89,7 +90,8 @@ class History:
         self.now_s = max(self.now_s, event.t_s)
         match event:
             case PhaseStarted(phase=phase):
-                self.phase = phase
+                self.phase, self.phase_began_s, self.common_steps = phase, event.t_s, 0
+                self._committers.clear()
             case InjectionInForce(fault_id=fault_id, proof=proof):
                 self.in_force[fault_id] = (*self.in_force.get(fault_id, ()), proof.member)
             case RunEnded():
@@ -98,11 +100,6 @@ class History:
                 self._apply_member(self.members[event.member], event)
             case _:
                 pass
-
-    def restart_common_steps(self) -> None:
-        """Count common steps anew, from the steps after the frontier."""
-        self.common_steps = 0
-        self._committers.clear()
 
     def _apply_member(self, member: Member, event: AnyEvent) -> None:
         match event:

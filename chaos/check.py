@@ -1,0 +1,120 @@
+"""Judges a run: folds its journal through the plan's monitors into a verdict.
+
+The same judges sit beside a live run and read a stored journal, so both say the same. Nothing of the platform is
+needed; `chaos check` works long after it is gone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from chaos import journal
+from chaos.api import Monitor
+from chaos.load import convert
+from chaos.model.errors import BadInput
+from chaos.model.events import AnyEvent, PhaseFailed, RunEnded, RunStarted
+from chaos.model.history import History
+from chaos.model.plan import Plan
+from chaos.model.verdict import Finding, Outcome, Verdict
+from chaos.registry import monitors
+
+PLAN = "plan.json"
+VERDICT = "verdict.json"
+PROOF = "fault_in_force"
+"""The monitor that judges every run: without a proven fault nothing else means anything."""
+
+
+class Judges:
+    """The monitors of one plan over one history."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.history = History(plan.topology)
+        self.monitors: list[Monitor[Any]] = []
+        chosen = {PROOF: None} | plan.experiment.monitors
+        for name, limits in chosen.items():
+            kind = monitors()[name]
+            self.monitors.append(kind(plan, convert(limits or {}, kind.limits, f"monitors.{name}")))
+        self._started: RunStarted | None = None
+        self._ended: RunEnded | None = None
+        self._failed_phases: list[PhaseFailed] = []
+
+    def observe(self, event: AnyEvent) -> None:
+        """Take one event in."""
+        self.history.apply(event)
+        match event:
+            case RunStarted():
+                self._started = event
+            case RunEnded():
+                self._ended = event
+            case PhaseFailed():
+                self._failed_phases.append(event)
+            case _:
+                pass
+        for monitor in self.monitors:
+            monitor.observe(event, self.history)
+
+    def broken(self) -> Finding | None:
+        """The first broken safety property, if any: a live run ends on it."""
+        return next((m.broken for m in self.monitors if m.safety and m.broken is not None), None)
+
+    def verdict(self, flaws: Iterable[str] = ()) -> Verdict:
+        """The judgement; call it once, after the last event. `flaws` of the journal forbid a PASS."""
+        findings = tuple(monitor.conclude(self.history) for monitor in self.monitors)
+        doubts = [f"the journal is flawed: {flaw}" for flaw in flaws]
+        if self._started is None:
+            doubts.append("the journal does not begin with the run's start")
+        elif self._started.plan != digest(self.plan):
+            doubts.append("the plan is not the one that was run: plan.json was changed or exchanged")
+        if self._ended is None:
+            doubts.append("the journal has no end: the run was cut off")
+        elif not self._ended.completed:
+            doubts.append(f"the run was broken off: {self._ended.reason}")
+        doubts += [f"the {failed.phase} phase failed: {failed.reason}" for failed in self._failed_phases]
+        return Verdict(
+            outcome=self._outcome(findings, doubts),
+            experiment=self.plan.experiment.name,
+            isolation=self._started.isolation if self._started else "",
+            reasons=(*doubts, *(f"{f.monitor}: {f.reading}" for f in findings if f.outcome is not Outcome.PASS)),
+            findings=findings,
+        )
+
+    def _outcome(self, findings: tuple[Finding, ...], doubts: list[str]) -> Outcome:
+        safety = {monitor.name for monitor in self.monitors if monitor.safety}
+        if any(f.outcome is Outcome.FAIL and f.monitor in safety for f in findings):
+            return Outcome.FAIL
+        baseline_failed = any(failed.phase in ("deploy", "baseline") for failed in self._failed_phases)
+        proven = all(f.outcome is Outcome.PASS for f in findings if f.monitor == PROOF)
+        if any(f.outcome is Outcome.FAIL for f in findings) and proven and not baseline_failed:
+            return Outcome.FAIL
+        if doubts or any(f.outcome is not Outcome.PASS for f in findings):
+            return Outcome.UNKNOWN
+        return Outcome.PASS
+
+
+def digest(plan: Plan) -> str:
+    """A fingerprint of the plan, kept in the journal so that a verdict is about the plan that was run."""
+    return hashlib.sha256(msgspec.json.encode(plan, order="deterministic")).hexdigest()[:16]
+
+
+def check(run_dir: Path) -> Verdict:
+    """The verdict of a stored run from its plan and journal alone. Raises BadInput."""
+    reading = journal.Reading(run_dir / journal.NAME)
+    try:
+        plan = msgspec.json.decode((run_dir / PLAN).read_bytes(), type=Plan)
+        judges = Judges(plan)
+        for event in reading.events():
+            judges.observe(event)
+    except FileNotFoundError as error:
+        raise BadInput(
+            f"{run_dir} is not the folder of a run: {error.filename} is missing; "
+            "type the folder that `chaos run` printed"
+        ) from None
+    except msgspec.MsgspecError as misfit:
+        raise BadInput(f"{run_dir / PLAN} cannot be read: {misfit}") from None
+    return judges.verdict(reading.flaws)

@@ -1,0 +1,94 @@
+"""The journal: one file of JSON lines, one writer, written through at each event.
+
+`Journal` appends; `read` gives the events back and says what it could not read. A journal is evidence: it is created
+once, never opened for writing again, and a line that is torn or out of order is stated, not repaired.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+
+from chaos.model.events import AnyEvent, Event, Unknown
+
+NAME = "journal.jsonl"
+
+_decode_event = msgspec.json.Decoder(AnyEvent).decode
+_decode_object = msgspec.json.Decoder(dict).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class JournalBroken(Exception):
+    """The journal cannot be written; the run must stop, because what is not recorded did not happen."""
+
+
+class Journal:
+    """The writer. Numbers events in the order they are recorded."""
+
+    def __init__(self, path: Path) -> None:
+        """Create the file; FileExistsError when it has a writer or a story already."""
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._next_seq = 0
+
+    def record(self, event: Event) -> AnyEvent:
+        """Append the event with the next number and return it so numbered. JournalBroken when the disk refuses."""
+        numbered: AnyEvent = msgspec.structs.replace(event, seq=self._next_seq)  # type: ignore[assignment]
+        line = _encode(numbered) + b"\n"
+        try:
+            written = os.write(self._fd, line)
+        except OSError as error:
+            raise JournalBroken(f"the journal cannot be written: {error.strerror}") from error
+        if written != len(line):
+            raise JournalBroken("the journal cannot be written: the disk took a part of a line only")
+        self._next_seq += 1
+        return numbered
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._fd)
+
+
+class Reading:
+    """A journal read back. `flaws` fills up while `events` is consumed; with any flaw nothing may be called a pass."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.flaws: list[str] = []
+
+    def events(self) -> Iterator[AnyEvent]:
+        """The events in order. What cannot be understood comes as `Unknown` and is a flaw."""
+        expected_seq = 0
+        with self._path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                if not line.endswith(b"\n"):
+                    self.flaws.append(f"line {number} is torn: the writer was cut off in the middle of it")
+                    return
+                event = self._event(number, line)
+                if event is None:
+                    continue
+                if event.seq != expected_seq:
+                    self.flaws.append(f"line {number} has number {event.seq}, expected {expected_seq}")
+                expected_seq = event.seq + 1
+                yield event
+
+    def _event(self, number: int, line: bytes) -> AnyEvent | None:
+        try:
+            return _decode_event(line)
+        except msgspec.MsgspecError as misfit:
+            try:
+                data = _decode_object(line)
+                seq, kind = int(data.pop("seq")), str(data.pop("kind"))
+                t_s, member, incarnation = float(data.pop("t_s")), str(data.pop("member")), data.pop("incarnation", 0)
+            except (msgspec.MsgspecError, KeyError, TypeError, ValueError):
+                self.flaws.append(f"line {number} is not an event: {misfit}")
+                return None
+            self.flaws.append(f"line {number} is an event of kind {kind!r} that this version cannot read: {misfit}")
+            return Unknown(seq=seq, t_s=t_s, member=member, incarnation=incarnation, of_kind=kind, data=data)

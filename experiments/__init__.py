@@ -1,0 +1,1 @@
+"""Shipped experiments: YAML files, one sentence of `why` each. `chaos list` shows them."""
