@@ -37,7 +37,7 @@ def plan(experiment: Experiment) -> Plan:
 def check_capabilities(plan: Plan, platform: str, capabilities: frozenset[str]) -> None:
     """Refuse a plan that needs what the platform cannot do here, before anything starts."""
     for planned in plan.faults:
-        missing = faults()[planned.fault].needs - capabilities
+        missing = set(planned.needs) - capabilities
         if missing:
             raise BadInput(
                 f"{planned.fault} needs {', '.join(sorted(missing))}, which the {platform} platform lacks here; "
@@ -81,7 +81,7 @@ def _plan_fault(index: int, spec: FaultSpec, topology: Topology, chance: random.
     fault = convert(spec.args, kind, f"faults.{index}.args")
     targets = _targets(where, spec, topology.members(role), chance)
     injections = tuple(injection for target in targets for injection in fault.injections(target))
-    return PlannedFault(f"fault-{index}", spec.fault, targets, spec.at, injections)
+    return PlannedFault(f"fault-{index}", spec.fault, targets, spec.at, injections, tuple(sorted(kind.needs)))
 
 
 def _targets(where: str, spec: FaultSpec, members: tuple[str, ...], chance: random.Random) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What a user did wrong."""
+"""What can go wrong before a run begins: the user's mistakes, and the machine's."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from collections.abc import Iterable
 
 class BadInput(ValueError):
     """A mistake of the user's. The message holds the value seen, why it is wrong, and the text to type."""
+
+
+class MachineUnfit(Exception):
+    """This machine cannot do what was asked, through no fault of the user's; the message says what to change."""
 
 
 def near(word: str, known: Iterable[str]) -> str:

@@ -11,13 +11,14 @@ from chaos.model.workload import Workload
 
 
 class PlannedFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A fault with its victims chosen. `id` is its name in the journal."""
+    """A fault with its victims chosen. `id` is its name in the journal; `needs` are capabilities of the platform."""
 
     id: str
     fault: str
     targets: tuple[str, ...]
     at: Trigger
     injections: tuple[Injection, ...]
+    needs: tuple[str, ...] = ()
 
 
 class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -9,13 +9,17 @@ from typing import Protocol
 
 import msgspec
 
-from chaos.model.events import Event
+from chaos.model.events import AnyEvent, Event
+from chaos.model.history import History
 from chaos.model.injections import Injection, Proof
 from chaos.model.topology import Topology
 from chaos.model.workload import Workload
 
 Emit = Callable[[Event], None]
 """Takes an event whose `seq` is not set yet; called in the event loop's thread, in the order things were seen."""
+
+Watcher = Callable[[AnyEvent, History], None]
+"""Sees each event after it was recorded, and the history that holds it; must return at once."""
 
 
 class Deployment(msgspec.Struct, frozen=True):

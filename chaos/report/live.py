@@ -34,7 +34,7 @@ from chaos.model.events import (
 from chaos.model.experiment import Experiment
 from chaos.model.history import Activity, History, Member
 from chaos.model.plan import Plan
-from chaos.run.recorder import Watcher
+from chaos.model.ports import Watcher
 
 PLAIN_PROGRESS_S = 5.0
 REFRESH_PER_S = 4

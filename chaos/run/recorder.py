@@ -11,13 +11,11 @@ import anyio
 
 from chaos.check import Judges
 from chaos.journal import Journal
-from chaos.model.events import AnyEvent, Event, SafetyBroken
+from chaos.model.events import Event, SafetyBroken
 from chaos.model.history import History
+from chaos.model.ports import Watcher
 
 RUNNER = "runner"
-
-Watcher = Callable[[AnyEvent, History], None]
-"""Sees each event after it was recorded; must return at once."""
 
 
 class Recorder:

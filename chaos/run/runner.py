@@ -29,8 +29,8 @@ from chaos.model.events import (
 from chaos.model.experiment import Trigger
 from chaos.model.history import Activity, History
 from chaos.model.plan import Plan, PlannedFault
-from chaos.model.ports import Cluster, Deployment, InjectionRefused, Platform
-from chaos.run.recorder import RUNNER, Recorder, Watcher
+from chaos.model.ports import Cluster, Deployment, InjectionRefused, Platform, Watcher
+from chaos.run.recorder import RUNNER, Recorder
 
 INJECT_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 60.0

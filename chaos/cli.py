@@ -1,0 +1,221 @@
+"""The command `chaos`, and the only place that wires the parts together.
+
+Exit codes: 0 PASS, 1 FAIL, 2 UNKNOWN or a machine that cannot do it, 64 bad input.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated
+
+import anyio
+import click
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from chaos import journal, registry
+from chaos.check import VERDICT, check
+from chaos.load import load, shipped
+from chaos.model.errors import BadInput, MachineUnfit
+from chaos.model.experiment import Experiment
+from chaos.model.plan import Plan
+from chaos.model.ports import PlatformLost
+from chaos.model.verdict import Outcome, Verdict
+from chaos.plan import check_capabilities
+from chaos.plan import plan as make_plan
+from chaos.platforms.local import doctor as local_doctor
+from chaos.platforms.local import sweep
+from chaos.platforms.local.platform import LocalPlatform
+from chaos.report import summary
+from chaos.report.live import watching
+from chaos.run.folder import claimed
+from chaos.run.runner import run as run_plan
+
+EXIT_MACHINE = 2
+EXIT_BAD_INPUT = 64
+
+app = typer.Typer(
+    help="Chaos and resilience testing for fault-tolerant PyTorch training.",
+    epilog="Exit codes: 0 PASS, 1 FAIL, 2 UNKNOWN or a machine that cannot do it, 64 bad input.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+console = Console()
+
+ExperimentArg = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="A YAML file, or a name from `chaos list`.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a value, for example topology.restart=never."),
+]
+SeedOption = Annotated[int | None, typer.Option(help="Another seed: other victims.")]
+
+
+@app.command()
+def run(
+    experiment: ExperimentArg,
+    overrides: SetOption = None,
+    seed: SeedOption = None,
+    runs: Annotated[Path, typer.Option(help="Folder that gets a folder for each run.")] = Path("runs"),
+    isolation: Annotated[
+        str | None, typer.Option(help="namespaces, user-namespaces or processes; the best that works if not given.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show targets and times, start nothing.")] = False,
+) -> None:
+    """Run an experiment on local pods and print the verdict."""
+    planned = _plan(experiment, overrides, seed)
+    platform = LocalPlatform(isolation)
+    check_capabilities(planned, platform.name, platform.capabilities())
+    if dry_run:
+        summary.print_plan(planned, console)
+        return
+    with claimed(runs, planned.experiment.name) as run_dir:
+        with watching(planned, console) as watcher:
+            _go(lambda: run_plan(planned, platform, run_dir, (watcher,)))
+        verdict = _judge(planned, run_dir)
+    summary.print_verdict(verdict, console)
+    _say(f"  report  {run_dir / summary.NAME}")
+    raise typer.Exit(verdict.outcome.exit_code)
+
+
+@app.command()
+def plan(experiment: ExperimentArg, overrides: SetOption = None, seed: SeedOption = None) -> None:
+    """Show what a run would hit, and when; start nothing."""
+    summary.print_plan(_plan(experiment, overrides, seed), console)
+
+
+@app.command(name="check")
+def check_run(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON.")] = False,
+) -> None:
+    """Judge a stored run again, from its plan and journal alone."""
+    verdict = check(run_dir)
+    if as_json:
+        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(verdict)) + b"\n")
+    else:
+        summary.print_verdict(verdict, console)
+        _compare(run_dir / VERDICT, verdict)
+    raise typer.Exit(verdict.outcome.exit_code)
+
+
+@app.command(name="list")
+def list_all() -> None:
+    """List shipped experiments, faults and monitors."""
+    whys = {name: msgspec.yaml.decode(text)["why"] for name, text in shipped().items()}
+    _print_list("experiments", whys)
+    _print_list("faults", {name: registry.summary(kind) for name, kind in registry.faults().items()})
+    _print_list("monitors", {name: registry.summary(kind) for name, kind in registry.monitors().items()})
+
+
+@app.command()
+def doctor() -> None:
+    """Tell what this machine can do, and how to get the rest."""
+    checks = local_doctor.probe()
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for item in checks:
+        table.add_row(
+            "yes" if item.ok else "no", item.name, item.meaning if item.ok else f"{item.meaning}: {item.remedy}"
+        )
+    console.print(table)
+    _say(f"pods here: {local_doctor.isolation()}")
+
+
+@app.command()
+def clean() -> None:
+    """Report and remove what dead runs left on this machine; living runs are not touched."""
+    leftovers = sweep.find()
+    for leftover in leftovers:
+        _say(f"removing {leftover}")
+    sweep.remove(leftovers)
+    _say(f"{len(leftovers)} leftovers removed" if leftovers else "nothing was left behind")
+
+
+def main() -> None:
+    """Entry point: every mistake of the user's is one line and exit code 64."""
+    try:
+        status = app(standalone_mode=False)
+    except click.ClickException as error:
+        status = _refuse(error.format_message(), EXIT_BAD_INPUT)
+    except BadInput as error:
+        status = _refuse(str(error), EXIT_BAD_INPUT)
+    except (MachineUnfit, PlatformLost, journal.JournalBroken) as error:
+        status = _refuse(str(error), EXIT_MACHINE)
+    except (click.Abort, KeyboardInterrupt):
+        status = _refuse("interrupted", EXIT_MACHINE)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _plan(reference: str, overrides: list[str] | None, seed: int | None) -> Plan:
+    experiment: Experiment = load(reference, overrides or ())
+    if seed is not None:
+        experiment = msgspec.structs.replace(experiment, seed=seed)
+    return make_plan(experiment)
+
+
+def _judge(planned: Plan, run_dir: Path) -> Verdict:
+    verdict = check(run_dir)
+    (run_dir / VERDICT).write_bytes(msgspec.json.format(msgspec.json.encode(verdict)) + b"\n")
+    events = journal.Reading(run_dir / journal.NAME).events()
+    (run_dir / summary.NAME).write_text(summary.markdown(planned, verdict, events))
+    return verdict
+
+
+def _go(work: Callable[[], Awaitable[None]]) -> None:
+    """Run the work; of what went wrong in several places at once, raise what a person can act on."""
+    try:
+        anyio.run(_interruptible, work)
+    except BaseExceptionGroup as group:
+        known = group.subgroup((journal.JournalBroken, PlatformLost, MachineUnfit))
+        while isinstance(known, BaseExceptionGroup):
+            known = known.exceptions[0]
+        if known is not None:
+            raise known from group
+        raise
+
+
+async def _interruptible(work: Callable[[], Awaitable[None]]) -> None:
+    """Do the work; the first signal ends it in order, further ones are answered but hurry nothing."""
+    async with anyio.create_task_group() as tasks:
+        working = anyio.CancelScope()
+
+        async def watch_signals() -> None:
+            with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+                async for number in signals:
+                    _say(f"{number.name}: giving everything back")
+                    working.cancel()
+
+        tasks.start_soon(watch_signals)
+        with working:
+            await work()
+        tasks.cancel_scope.cancel()
+
+
+def _compare(stored: Path, verdict: Verdict) -> None:
+    if not stored.is_file():
+        return
+    was: Outcome = msgspec.json.decode(stored.read_bytes(), type=Verdict).outcome
+    if was is not verdict.outcome:
+        _say(f"  {stored} said {was.value}: it was made by another version or was changed")
+
+
+def _print_list(title: str, entries: dict[str, str]) -> None:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for name, text in entries.items():
+        table.add_row(f"  {name}", text)
+    _say(title)
+    console.print(table)
+
+
+def _refuse(message: str, status: int) -> int:
+    print(f"chaos: {message}", file=sys.stderr)
+    return status
+
+
+def _say(text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,85 @@
+"""The verdict in words: on the console, and as the Markdown report of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.text import Text
+
+from chaos.model.events import AnyEvent
+from chaos.model.experiment import Trigger
+from chaos.model.plan import Plan
+from chaos.model.verdict import Outcome, Verdict
+from chaos.report.live import told
+
+NAME = "report.md"
+
+_STYLES = {Outcome.PASS: "bold green", Outcome.FAIL: "bold red", Outcome.UNKNOWN: "bold yellow"}
+
+
+def print_plan(plan: Plan, console: Console) -> None:
+    """Where members live, what will be hit, and when."""
+    experiment = plan.experiment
+    lines = [f"{experiment.name}: {experiment.why}", ""]
+    for node in plan.topology.nodes():
+        lines.append(f"  {node}: {', '.join(p.member for p in plan.topology.placements if p.node == node)}")
+    lines += ["", f"  baseline: {experiment.baseline.steps} steps committed by every replica"]
+    lines += [f"  {fault.fault} on {', '.join(fault.targets)} {_when(fault.at)}" for fault in plan.faults]
+    lines += [] if plan.faults else ["  no fault"]
+    lines += [f"  quiesce: {experiment.quiesce.common_steps} more steps committed by every replica", ""]
+    lines += [f"  judged by: {', '.join(experiment.monitors)}; seed {experiment.seed}"]
+    for line in lines:
+        _say(console, line)
+
+
+def print_verdict(verdict: Verdict, console: Console) -> None:
+    """The outcome first, then every monitor's reading."""
+    console.print(Text.assemble((verdict.outcome.value, _STYLES[verdict.outcome]), f"  {_title(verdict)}"))
+    width = max((len(finding.monitor) for finding in verdict.findings), default=0)
+    for finding in verdict.findings:
+        mark = Text(f"  {finding.outcome.value:7} ", _STYLES[finding.outcome])
+        console.print(mark.append(f"{finding.monitor:{width}}  {finding.reading}", "default"), soft_wrap=True)
+    readings = {f"{finding.monitor}: {finding.reading}" for finding in verdict.findings}
+    for reason in verdict.reasons:
+        if reason not in readings:
+            _say(console, f"  because {reason}")
+
+
+def markdown(plan: Plan, verdict: Verdict, events: Iterable[AnyEvent]) -> str:
+    """The report: verdict and reasons first, then the numbers, then what happened when."""
+    lines = [f"# {verdict.outcome.value}: {_title(verdict)}", "", plan.experiment.why, ""]
+    lines += [f"- {_escape(reason)}" for reason in verdict.reasons]
+    lines += ["", "| monitor | outcome | reading | evidence |", "|---|---|---|---|"]
+    for finding in verdict.findings:
+        evidence = ", ".join(map(str, finding.evidence))
+        lines.append(f"| {finding.monitor} | {finding.outcome.value} | {_escape(finding.reading)} | {evidence} |")
+    lines += ["", "| monitor | measure | value |", "|---|---|---|"]
+    for finding in verdict.findings:
+        lines += [f"| {finding.monitor} | {name} | {_number(value)} |" for name, value in finding.measures.items()]
+    lines += ["", "| seq | seconds | what happened |", "|---|---|---|"]
+    for event in events:
+        news = told(event)
+        if news is not None:
+            lines.append(f"| {event.seq} | {event.t_s:.2f} | {_escape(news)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _title(verdict: Verdict) -> str:
+    return f"{verdict.experiment} (isolation: {verdict.isolation or 'unknown'})"
+
+
+def _when(at: Trigger) -> str:
+    return f"after step {at.step}" if at.step is not None else f"{at.seconds:g} s after the baseline"
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _number(value: float | int | str | None) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def _escape(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
