@@ -73,7 +73,7 @@ def test_each_mistake_is_one_clear_error(write, change, message):
 
 
 def test_the_near_miss_of_an_enum_is_named(write):
-    with pytest.raises(BadInput, match="`topology.restart`: 'nevr' is not known; did you mean 'never'"):
+    with pytest.raises(BadInput, match=r"`topology\.restart`: 'nevr' is not known; did you mean 'never'"):
         load(write(GOOD + "topology: {restart: nevr}\n"))
 
 

@@ -66,7 +66,7 @@ def test_what_the_job_does_not_have_is_refused(override, message):
 
 
 def test_a_program_that_describes_nothing_is_refused():
-    with pytest.raises(BadInput, match="printed no workload description|ended with"):
+    with pytest.raises(BadInput, match=r"printed no workload description|ended with"):
         toy("workload.program=this")
 
 

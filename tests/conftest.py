@@ -1,0 +1,40 @@
+"""What several parts of the test suite share: the `chaos` program as a person types it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+JOBS = Path(__file__).parent / "jobs"
+CHAOS = Path(sys.executable).with_name("chaos")
+
+Chaos = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def chaos_env() -> dict[str, str]:
+    """The environment in which `chaos` finds the torch-free job of `tests/jobs`."""
+    return {**os.environ, "PYTHONPATH": str(JOBS), "COLUMNS": "200", "NO_COLOR": "1"}
+
+
+@pytest.fixture
+def chaos(tmp_path: Path, chaos_env: dict[str, str]) -> Chaos:
+    """Run `chaos ARGS` in an empty folder and give back what it printed and its exit status."""
+
+    def chaos(*args: str, timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [CHAOS, *args],
+            cwd=tmp_path,
+            env=chaos_env,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            stdin=subprocess.DEVNULL,
+        )
+
+    return chaos
