@@ -17,9 +17,11 @@ from chaos.model import events
 from chaos.model.events import AnyEvent
 from chaos.model.history import Activity, History, Member
 from chaos.model.injections import Delete, Injection, Process, Signal
+from chaos.model.past import Life, Past
 from chaos.model.plan import Plan, PlannedFault
 from chaos.model.topology import Restart
 from chaos.model.verdict import Finding, Outcome
+from chaos.model.wording import counted, listed
 
 __all__ = [
     "Activity",
@@ -29,17 +31,21 @@ __all__ = [
     "Finding",
     "History",
     "Injection",
+    "Life",
     "Limits",
     "Member",
     "Monitor",
     "Outcome",
+    "Past",
     "Plan",
     "PlannedFault",
     "Process",
     "Restart",
     "Seconds",
     "Signal",
+    "counted",
     "events",
+    "listed",
 ]
 
 Seconds = Annotated[float, Meta(gt=0)]
@@ -88,9 +94,8 @@ class Monitor(ABC, Generic[L]):
         self.limit = limits
         self.broken: Finding | None = None
 
-    @abstractmethod
     def observe(self, event: AnyEvent, history: History) -> None:
-        """Take one event in."""
+        """Take one event in. A monitor that judges the past alone has nothing to do here."""
 
     @abstractmethod
     def conclude(self, history: History) -> Finding:

@@ -1,7 +1,8 @@
 """History: what is known of a run at a point of its journal, as a fold over events.
 
 The runner's triggers, the live view and the monitors all read it, so that they mean the same by alive, healing, and
-committed by all. It keeps the newest state of each member and the steps not yet committed by everyone, not the past.
+committed by all. It keeps the newest state of each member and the steps not yet committed by everyone; what was is in
+its `past`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from chaos.model.events import (
     TrainerFinished,
     TrainerStarted,
 )
+from chaos.model.past import Past
 from chaos.model.topology import Topology
 
 
@@ -75,6 +77,7 @@ class History:
     ended: bool = False
     in_force: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Fault id -> members it has hit."""
+    past: Past = field(default_factory=Past)
     _committers: dict[int, set[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -88,6 +91,7 @@ class History:
     def apply(self, event: AnyEvent) -> None:
         """Take one event in, in journal order."""
         self.now_s = max(self.now_s, event.t_s)
+        self.past.apply(event)
         match event:
             case PhaseStarted(phase=phase):
                 self.phase, self.phase_began_s, self.common_steps = phase, event.t_s, 0
@@ -105,7 +109,7 @@ class History:
         match event:
             case MemberStarted(address=address, incarnation=incarnation):
                 member.incarnation, member.address, member.activity = incarnation, address, Activity.STARTING
-            case MemberExited():
+            case MemberExited(incarnation=incarnation) if incarnation >= member.incarnation:
                 member.activity = Activity.DOWN
             case TrainerStarted():
                 member.activity = Activity.WAITING

@@ -15,9 +15,11 @@ from math import inf
 from chaos.model.events import (
     AnyEvent,
     EventsLost,
+    FaultMissed,
     FaultStarted,
     HealEnded,
     HealStarted,
+    InjectionFailed,
     InjectionInForce,
     MemberExited,
     MemberStarted,
@@ -25,6 +27,7 @@ from chaos.model.events import (
     PhaseStarted,
     Quorum,
     RunEnded,
+    RunStarted,
     SafetyBroken,
     Step,
     TrainerFailed,
@@ -142,6 +145,8 @@ class Past:
                 self.broken = event
             case RunEnded():
                 self.ended = event
+            case RunStarted() | InjectionFailed() | FaultMissed():
+                pass
             case _ if event.t_s < self.drain_s:
                 self._apply_member(event)
             case _:
@@ -168,13 +173,14 @@ class Past:
 
     def _life(self, event: AnyEvent) -> Life:
         lives = self.lives[event.member]
-        life = next((one for one in reversed(lives) if one.incarnation == event.incarnation), None)
-        begins = isinstance(event, MemberStarted) or (isinstance(event, TrainerStarted) and life and life.trainer)
-        if life is None or begins:
-            life = Life(event.member, event.incarnation)
-            lives.append(life)
-            lives.sort(key=lambda one: one.incarnation)
-        return life
+        for life in reversed(lives):
+            begins_anew = isinstance(event, MemberStarted) or (isinstance(event, TrainerStarted) and life.trainer)
+            if life.incarnation == event.incarnation and not begins_anew:
+                return life
+        lives.append(Life(event.member, event.incarnation))
+        newest = lives[-1]
+        lives.sort(key=lambda one: one.incarnation)
+        return newest
 
     def life_hit(self, hit: InjectionInForce) -> Life | None:
         """The life that an injection struck."""

@@ -1,0 +1,92 @@
+"""`fault_in_force`: the experiment took place at all."""
+
+from __future__ import annotations
+
+import signal
+from typing import ClassVar
+
+from chaos.api import (
+    AnyEvent,
+    Delete,
+    Finding,
+    History,
+    Limits,
+    Monitor,
+    Outcome,
+    Past,
+    Plan,
+    PlannedFault,
+    Signal,
+    counted,
+    events,
+    listed,
+)
+
+
+class FaultInForce(Monitor[Limits]):
+    """Every planned fault was started, and each of its injections was read back as in force.
+
+    Without this a run proves nothing: a job that was never disturbed passes every other test. It is never FAIL, since
+    the job under test is not to blame.
+    """
+
+    name: ClassVar[str] = "fault_in_force"
+    safety: ClassVar[bool] = False
+
+    def __init__(self, plan: Plan, limits: Limits) -> None:
+        super().__init__(plan, limits)
+        self._why_not: dict[str, events.FaultMissed | events.InjectionFailed] = {}
+
+    def observe(self, event: AnyEvent, history: History) -> None:
+        if isinstance(event, events.FaultMissed | events.InjectionFailed):
+            self._why_not[event.fault_id] = event
+
+    def conclude(self, history: History) -> Finding:
+        past = history.past
+        doubts = [doubt for fault in self.plan.faults if (doubt := self._doubt(fault, past))]
+        proofs = [hit for hit in past.in_force if hit.fault_id in {fault.id for fault in self.plan.faults}]
+        measures: dict[str, float | int | str | None] = {
+            "faults_planned": len(self.plan.faults),
+            "faults_in_force": len(self.plan.faults) - len(doubts),
+            "latency_s": max((hit.latency_s for hit in proofs), default=None),
+        }
+        evidence = [hit.seq for hit in proofs] + [event.seq for event in self._why_not.values()]
+        if doubts:
+            return self.finding(Outcome.UNKNOWN, "; ".join(doubts), measures, evidence)
+        if missing := past.missing(()):
+            return self.finding(Outcome.UNKNOWN, missing, measures, evidence)
+        if not self.plan.faults:
+            return self.finding(Outcome.PASS, "no fault was planned", measures)
+        said = ", ".join(f"{fault.fault} of {listed(fault.targets)}" for fault in self.plan.faults[:3])
+        more = f" and {len(self.plan.faults) - 3} more" if len(self.plan.faults) > 3 else ""
+        slowest_ms = max(hit.latency_s for hit in proofs) * 1000
+        reading = f"{said}{more}: in force, proven within {slowest_ms:.0f} ms of the decision"
+        return self.finding(Outcome.PASS, reading, measures, evidence)
+
+    def _doubt(self, fault: PlannedFault, past: Past) -> str | None:
+        """Why a planned fault cannot be said to have been in force; None when it can."""
+        name = f"{fault.id} ({fault.fault} of {listed(fault.targets)})"
+        proven = [hit for hit in past.in_force if hit.fault_id == fault.id]
+        unproven = [injection for injection in fault.injections if injection not in [hit.injection for hit in proven]]
+        if unproven:
+            if why_not := self._why_not.get(fault.id):
+                return f"{name} was not in force: {why_not.reason}"
+            if fault.id not in past.started:
+                return f"{name} was never started"
+            return f"{name} was started, but {counted(len(unproven), 'injection')} of it never proven in force"
+        for hit in proven:
+            if afterlife := _afterlife(hit, past):
+                return f"{name} was not in force: {afterlife}"
+        return None
+
+
+def _afterlife(hit: events.InjectionInForce, past: Past) -> str | None:
+    """A life said to be killed that tried a step later was not killed."""
+    match hit.injection:
+        case Delete() | Signal(signal=signal.SIGKILL):
+            life = past.life_hit(hit)
+        case _:
+            return None
+    tried = [*life.commits[-1:], *life.discards[-1:]] if life else []
+    after = [step for step in tried if step.t_s > hit.t_s]
+    return f"{hit.proof.member} was called dead and tried step {after[0].step} afterwards" if after else None

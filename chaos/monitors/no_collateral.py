@@ -1,0 +1,88 @@
+"""`no_collateral`: a fault kills nobody but its victims."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import ClassVar
+
+from chaos.api import AnyEvent, Finding, History, Limits, Monitor, Outcome, Past, Plan, counted, events, listed
+
+Death = events.MemberExited | events.TrainerFailed | events.MemberStarted | events.TrainerStarted
+
+
+class NoCollateral(Monitor[Limits]):
+    """Members that no fault was aimed at keep their incarnation and their trainer, from deploy until drain.
+
+    One lost replica that takes others with it is the difference between a hiccup and an outage: the job loses its
+    quorum, or every replica, and with the last one all that was trained since the last checkpoint.
+    """
+
+    name: ClassVar[str] = "no_collateral"
+    safety: ClassVar[bool] = True
+
+    def __init__(self, plan: Plan, limits: Limits) -> None:
+        super().__init__(plan, limits)
+        self._members = {placement.member for placement in plan.topology.placements}
+        self._deaths: list[Death] = []
+
+    def observe(self, event: AnyEvent, history: History) -> None:
+        if not isinstance(event, Death) or event.member not in self._members:
+            return
+        begins = isinstance(event, events.MemberStarted | events.TrainerStarted)
+        if begins and len(history.past.lives[event.member]) < 2:
+            return
+        self._deaths.append(event)
+        if self.broken is None and _is_collateral(event, history.past):
+            self.broken = self.finding(Outcome.FAIL, _said(event, history.past), evidence=[event.seq])
+
+    def conclude(self, history: History) -> Finding:
+        past = history.past
+        deaths = [death for death in self._deaths if _is_collateral(death, past)]
+        by_member = {death.member: death for death in sorted(deaths, key=_telling)}
+        spared = self._members - {target for started in past.started.values() for target in started.targets}
+        exits = Counter(type(death) for death in deaths)[events.MemberExited]
+        measures: dict[str, float | int | str | None] = {
+            "members_not_hit": len(spared),
+            "members_lost": len(by_member),
+            "exits": exits,
+        }
+        if by_member:
+            first, *others = sorted(by_member.values(), key=lambda death: death.t_s)
+            reading = _said(first, past)
+            if others:
+                reading += f"; so did {listed(death.member for death in others)}"
+            return self.finding(Outcome.FAIL, reading, measures, sorted(death.seq for death in deaths))
+        if missing := past.missing(self._members):
+            return self.finding(Outcome.UNKNOWN, missing, measures)
+        if not past.lives:
+            return self.finding(Outcome.UNKNOWN, "no member was ever seen", measures)
+        reading = f"{counted(len(spared), 'member')} not hit by a fault lived on"
+        return self.finding(Outcome.PASS, reading, measures)
+
+
+def _is_collateral(death: Death, past: Past) -> bool:
+    """Nobody is to blame once the job is being ended or has ended, or for a member that a fault was aimed at."""
+    if death.t_s >= min(past.drain_s, past.finished_s):
+        return False
+    return not any(started.t_s <= death.t_s and death.member in started.targets for started in past.started.values())
+
+
+def _telling(death: Death) -> int:
+    """Of several signs of one death the most telling one comes last."""
+    order = (events.TrainerStarted, events.MemberStarted, events.MemberExited, events.TrainerFailed)
+    return order.index(type(death))
+
+
+def _said(death: Death, past: Past) -> str:
+    match death:
+        case events.TrainerFailed(error=error):
+            how = f"failed ({error})"
+        case events.MemberExited(status=status):
+            how = f"was ended by signal {-status}" if status < 0 else f"exited with status {status}"
+        case _:
+            how = "was started again"
+    earlier = [hit for hit in past.in_force if hit.t_s <= death.t_s]
+    if not earlier:
+        return f"{death.member} {how} at {death.t_s:.1f} s, before any fault was in force"
+    after_s = death.t_s - earlier[-1].t_s
+    return f"{death.member} {how} {after_s:.1f} s after {earlier[-1].proof.member} was hit"

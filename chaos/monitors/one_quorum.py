@@ -1,0 +1,94 @@
+"""`one_quorum`: the job never splits in two."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from math import inf
+from typing import ClassVar
+
+from chaos.api import AnyEvent, Finding, History, Limits, Monitor, Outcome, Past, Plan, counted, events, listed
+
+
+class OneQuorum(Monitor[Limits]):
+    """No two separate groups commit the same step.
+
+    Two quorums at once are two trainings that share a name: each averages over its own members only, the weights drift
+    apart, and whichever checkpoint is kept has not seen all of the data.
+    """
+
+    name: ClassVar[str] = "one_quorum"
+    safety: ClassVar[bool] = True
+
+    def __init__(self, plan: Plan, limits: Limits) -> None:
+        super().__init__(plan, limits)
+        self._quorums: list[events.Quorum] = []
+        self._lighthouse_starts_s: list[float] = []
+
+    def observe(self, event: AnyEvent, history: History) -> None:
+        found: tuple[str, list[int]] | None = None
+        match event:
+            case events.Step(committed=True):
+                found = _split(event.step, history.past)
+            case events.Quorum():
+                self._quorums.append(event)
+            case events.LighthouseStarted(t_s=t_s):
+                self._lighthouse_starts_s.append(t_s)
+            case _:
+                pass
+        if found and self.broken is None:
+            self.broken = self.finding(Outcome.FAIL, found[0], evidence=found[1])
+
+    def conclude(self, history: History) -> Finding:
+        past = history.past
+        splits = [split for step in sorted(past.commits) if (split := _split(step, past))]
+        reused = self._reused(past.drain_s)
+        measures: dict[str, float | int | str | None] = {
+            "steps_checked": len(past.commits),
+            "quorums": len({commit.quorum_id for commits in past.commits.values() for commit in commits}),
+            "splits": len(splits),
+            "reused_ids": len(reused),
+        }
+        for violations in (splits, reused):
+            if violations:
+                reading, evidence = violations[0]
+                more = f"; {len(violations) - 1} more such" if len(violations) > 1 else ""
+                return self.finding(Outcome.FAIL, reading + more, measures, evidence)
+        if missing := past.missing(self.plan.replicas()):
+            return self.finding(Outcome.UNKNOWN, missing, measures)
+        if not past.commits:
+            return self.finding(Outcome.UNKNOWN, "no step was committed", measures)
+        reading = f"each of {counted(len(past.commits), 'step')} was committed by one quorum"
+        return self.finding(Outcome.PASS, reading, measures)
+
+    def _reused(self, drain_s: float) -> list[tuple[str, list[int]]]:
+        """Quorum ids that one lighthouse gave to different groups. A restarted lighthouse counts anew."""
+        first: dict[tuple[int, int], events.Quorum] = {}
+        found = []
+        for quorum in self._quorums:
+            if quorum.members is None or quorum.t_s >= drain_s:
+                continue
+            era = sum(start_s <= quorum.t_s for start_s in self._lighthouse_starts_s)
+            known = first.setdefault((era, quorum.quorum_id), quorum)
+            if known.members is not None and set(known.members) != set(quorum.members):
+                said = f"quorum {quorum.quorum_id} was {listed(known.members)}, then {listed(quorum.members)}"
+                found.append((said, [known.seq, quorum.seq]))
+        return found
+
+
+def _split(step: int, past: Past) -> tuple[str, list[int]] | None:
+    """How a step was committed by more than one group, with its evidence; None when it was not."""
+    groups: dict[int, dict[str, events.Step]] = defaultdict(dict)
+    for commit in past.kept(step):
+        groups[commit.quorum_id][commit.member] = commit
+    evidence = [commit.seq for group in groups.values() for commit in group.values()]
+    if len(groups) > 1:
+        parts = [f"{listed(sorted(group))} in quorum {quorum_id}" for quorum_id, group in groups.items()]
+        return f"step {step} was committed by {listed(parts)}", evidence
+    for quorum_id, group in groups.items():
+        # A healing replica commits with the others and is not counted among the participants.
+        full = [commit for commit in group.values() if not commit.healing]
+        allowed = min((commit.participants for commit in full), default=inf)
+        if len(full) > allowed:
+            said = f"{listed(sorted(group))} committed step {step} in quorum {quorum_id}, which had "
+            return said + counted(int(allowed), "participant"), evidence
+    return None

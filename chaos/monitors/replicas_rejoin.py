@@ -1,0 +1,254 @@
+"""`replicas_rejoin`: a replica that was hit comes back as its peers' equal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from chaos.api import Finding, History, Life, Limits, Monitor, Outcome, Past, Seconds, counted, events
+
+
+class ReplicasRejoinLimits(Limits, frozen=True):
+    """Thresholds of `replicas_rejoin`."""
+
+    within_s_max: Seconds = 120.0
+    """From a replica being hit to its first commit together with a peer."""
+
+
+@dataclass(frozen=True)
+class _Return:
+    """A replica's way back: the life it came back in and the commit that ended its absence.
+
+    `equal` is None while no digest could be compared with a peer's; `evidence` are the positions that show it.
+    """
+
+    hit: events.InjectionInForce
+    struck: Life | None
+    life: Life
+    commit: events.Step
+    attempts: int
+    missed: int
+    participants: tuple[int, ...]
+    equal: bool | None
+    blind: bool
+    evidence: tuple[int, ...]
+
+    @property
+    def member(self) -> str:
+        return self.life.member
+
+    @property
+    def recovery_s(self) -> float:
+        return self.commit.t_s - self.hit.t_s
+
+    def measures(self) -> dict[str, float | int | str | None]:
+        """The way back by parts, each from the end of the one before; None where an end was not seen."""
+        exited = self.struck.exited if self.struck else None
+        started, trainer, quorum = self.life.started, self.life.trainer, self.life.quorum
+        healed = self.life.heal_ended
+        return {
+            "recovery_s": self.recovery_s,
+            "respawn_s": _between(self.hit, trainer),
+            "heal_s": _between(trainer, healed),
+            "first_commit_s": _between(healed or trainer, self.commit),
+            "exit_s": max(0.0, exited.t_s - self.hit.t_s) if exited else None,
+            "restart_s": _between(exited, started),
+            "boot_s": _between(started, trainer),
+            "join_s": _between(trainer, quorum),
+            "transfer_s": _between(self.life.heal_started, healed),
+            "steps_missed": self.missed,
+        }
+
+    def said(self, replicas: int) -> str:
+        parts = self.measures()
+        respawn, heal, first = (_tenths(parts[key]) for key in ("respawn_s", "heal_s", "first_commit_s"))
+        reading = f"{self.member} came back after {self.recovery_s:.1f} s: respawn {respawn}, heal {heal}, "
+        reading += f"first commit {first}; "
+        if self.missed:
+            few, many = min(self.participants), max(self.participants)
+            by = f"{few} of {replicas}" if few == many else f"{few} to {many} of {replicas}"
+            were = "was" if self.missed == 1 else "were"
+            reading += f"{counted(self.missed, 'step')} {were} trained by {by} replicas"
+        else:
+            reading += "no step was trained without it"
+        return reading if self.attempts == 1 else f"{reading}; it took {counted(self.attempts, 'attempt')}"
+
+
+class ReplicasRejoin(Monitor[ReplicasRejoinLimits]):
+    """Every replica that was hit comes back within `within_s_max`: new life, same name, healed, same step, same state.
+
+    A job that only ever loses replicas shrinks until its quorum is gone, and one that comes back with another state
+    is worse than one that stays away.
+    """
+
+    name: ClassVar[str] = "replicas_rejoin"
+    safety: ClassVar[bool] = False
+    limits: ClassVar[type[Limits]] = ReplicasRejoinLimits
+
+    def conclude(self, history: History) -> Finding:
+        past = history.past
+        hits = [hit for hit in past.in_force if hit.proof.member in self.plan.replicas()]
+        failures: list[tuple[str, tuple[int, ...]]] = []
+        doubts: list[str] = []
+        returns: list[_Return] = []
+        for hit in hits:
+            back = _return(hit, past, len(self.plan.replicas()) == 1)
+            if back is None:
+                failed, said = self._stayed_away(hit, past)
+                if failed:
+                    failures.append((said, (hit.seq,)))
+                elif said:
+                    doubts.append(said)
+                continue
+            returns.append(back)
+            if failure := self._failure(back):
+                failures.append((failure, back.evidence))
+            elif doubt := _doubt(back, past):
+                doubts.append(doubt)
+        worst = max(returns, key=lambda back: back.recovery_s, default=None)
+        measures = worst.measures() if worst else {}
+        lines = [back.said(len(self.plan.replicas())) for back in returns]
+        if failures:
+            reading = "\n".join(failure for failure, _ in failures)
+            return self.finding(Outcome.FAIL, reading, measures, [seq for _, seqs in failures for seq in seqs])
+        if not hits and self._planned():
+            doubts.append("no replica was hit, though it was planned")
+        if missing := past.missing(()):
+            doubts.append(missing)
+        if doubts:
+            return self.finding(Outcome.UNKNOWN, "\n".join(doubts), measures)
+        evidence = [seq for back in returns for seq in back.evidence]
+        reading = "\n".join(lines) if hits else "no replica was hit, none had to come back"
+        return self.finding(Outcome.PASS, reading, measures, evidence)
+
+    def _planned(self) -> bool:
+        return any(target in self.plan.replicas() for fault in self.plan.faults for target in fault.targets)
+
+    def _failure(self, back: _Return) -> str | None:
+        if back.equal is False:
+            return f"{back.member} came back with another state than its peers (first compared after its return)"
+        if back.recovery_s > self.limit.within_s_max:
+            return f"{back.member} came back after {back.recovery_s:.1f} s only (at most {self.limit.within_s_max:g})"
+        return None
+
+    def _stayed_away(self, hit: events.InjectionInForce, past: Past) -> tuple[bool, str]:
+        """Whether a replica that did not come back failed to, and what to say; an empty word when it was excused."""
+        member = hit.proof.member
+        end_s = min(_next_hit_s(hit, past), past.until_s)
+        away_s = end_s - hit.t_s
+        said = f"{member} did not come back: {_reached(past.lives_after(hit))}, {away_s:.1f} s after it was hit"
+        if past.blind_between(member, _decided(hit, past)):
+            return False, f"{said}, but events of it did not arrive"
+        if away_s > self.limit.within_s_max:
+            return True, f"{said} (at most {self.limit.within_s_max:g})"
+        if end_s < past.until_s:
+            return False, ""
+        if past.finished_s <= end_s:
+            return False, f"{said}, when the job had trained all its steps"
+        if past.completed and past.drain_s <= end_s:
+            return True, f"{said}, when the run stopped waiting"
+        return False, f"{said}, when the run ended"
+
+
+def _return(hit: events.InjectionInForce, past: Past, alone: bool) -> _Return | None:
+    """The way back from a hit: up to the first commit with a peer in one quorum; `alone`: a job of one replica."""
+    before_s = _next_hit_s(hit, past)
+    member = hit.proof.member
+    for number, life in enumerate(past.lives_after(hit), start=1):
+        for index, commit in enumerate(life.commits):
+            if commit.t_s > before_s:
+                return None
+            if not (alone or _peers(commit, past)):
+                continue
+            proof = next((one for one in life.commits[index:] if _equal(one, past) is not None), None)
+            missed = list(_missed(member, commit.step, past))
+            return _Return(
+                hit,
+                past.life_hit(hit),
+                life,
+                commit,
+                attempts=number,
+                missed=len(missed),
+                participants=tuple(one.participants for step in missed for one in past.kept(step)),
+                equal=_equal(proof, past) if proof else None,
+                blind=past.blind_between(member, _decided(hit, past), (proof or commit).seq),
+                evidence=_evidence(hit, life, commit, proof),
+            )
+    return None
+
+
+def _peers(commit: events.Step, past: Past) -> list[events.Step]:
+    """Commits of the same step by other replicas in the same quorum."""
+    others = past.commits[commit.step]
+    return [one for one in others if one.member != commit.member and one.quorum_id == commit.quorum_id]
+
+
+def _equal(commit: events.Step, past: Past) -> bool | None:
+    """Whether the state after a commit is that of a peer; None when there are no two digests."""
+    digests = {peer.digest for peer in _peers(commit, past) if peer.digest is not None}
+    return None if commit.digest is None or not digests else commit.digest in digests
+
+
+def _missed(member: str, before: int, past: Past) -> Iterator[int]:
+    """The steps that others trained without the member, back from the one of its return."""
+    for step in range(before - 1, 0, -1):
+        committers = {commit.member for commit in past.kept(step)}
+        if member in committers:
+            return
+        if committers:
+            yield step
+
+
+def _doubt(back: _Return, past: Past) -> str | None:
+    if back.blind:
+        return f"{back.member} came back, but some events of it did not arrive"
+    hit_again = _next_hit_s(back.hit, past) < past.until_s
+    if back.equal is None and not hit_again:
+        return f"{back.member} came back after {back.recovery_s:.1f} s, but no digest of it could be compared"
+    return None
+
+
+def _next_hit_s(hit: events.InjectionInForce, past: Past) -> float:
+    """When the member was hit again; infinite when it was not."""
+    later = [one.t_s for one in past.in_force if one.proof.member == hit.proof.member and one.t_s > hit.t_s]
+    return min(later, default=float("inf"))
+
+
+def _decided(hit: events.InjectionInForce, past: Past) -> int:
+    """The journal position at which the fault was decided; its effects may be seen before its proof."""
+    started = past.started.get(hit.fault_id)
+    return started.seq if started else hit.seq
+
+
+def _reached(lives: list[Life]) -> str:
+    """How far the newest life got on its way back."""
+    if not lives:
+        return "no new life of it began"
+    life = lives[-1]
+    if life.commits:
+        return f"it committed step {life.commits[-1].step}, but never together with a peer"
+    if life.failed:
+        return f"its trainer failed ({life.failed.error})"
+    if life.heal_ended:
+        return "it had healed and not committed"
+    if life.heal_started:
+        return f"it was healing from {life.heal_started.source}"
+    if life.quorum:
+        return "it had joined a quorum"
+    return "it had no quorum" if life.trainer else "its trainer was not built"
+
+
+def _evidence(
+    hit: events.InjectionInForce, life: Life, commit: events.Step, proof: events.Step | None
+) -> tuple[int, ...]:
+    marks = (hit, life.started, life.trainer, life.quorum, life.heal_started, life.heal_ended, commit, proof)
+    return tuple(dict.fromkeys(mark.seq for mark in marks if mark is not None))
+
+
+def _between(begin: events.Event | None, end: events.Event | None) -> float | None:
+    return end.t_s - begin.t_s if begin is not None and end is not None else None
+
+
+def _tenths(seconds: float | int | str | None) -> str:
+    return f"{seconds:.1f}" if isinstance(seconds, float | int) else "none"

@@ -1,0 +1,105 @@
+"""`same_state`: all replicas hold the same parameters and optimizer state."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import ClassVar
+
+from chaos.api import AnyEvent, Finding, History, Limits, Monitor, Outcome, Past, Plan, counted, events, listed
+
+
+class SameState(Monitor[Limits]):
+    """At each committed step all digests of parameters and optimizer state are equal, whoever reported them.
+
+    Replicas that differ train different models and average their gradients as if they were one. Nothing crashes and
+    nothing is logged; the loss curve bends, much later. Equal digests after a heal prove that it was a whole one.
+    """
+
+    name: ClassVar[str] = "same_state"
+    safety: ClassVar[bool] = True
+
+    def __init__(self, plan: Plan, limits: Limits) -> None:
+        super().__init__(plan, limits)
+        self._heals: list[events.HealEnded] = []
+
+    def observe(self, event: AnyEvent, history: History) -> None:
+        if isinstance(event, events.HealEnded):
+            self._heals.append(event)
+        elif isinstance(event, events.Step) and event.digest is not None and self.broken is None:
+            digests = _digests(event.step, history.past)
+            if _differ(digests):
+                self.broken = self.finding(Outcome.FAIL, _said(digests), evidence=_seqs(digests))
+
+    def conclude(self, history: History) -> Finding:
+        past = history.past
+        compared = {step: digests for step in sorted(past.commits) if _comparable(digests := _digests(step, past))}
+        mismatches = [digests for digests in compared.values() if _differ(digests)]
+        bad_heals = [pair for heal in self._heals if heal.t_s < past.drain_s and (pair := _against_donor(heal, past))]
+        measures: dict[str, float | int | str | None] = {
+            "steps_compared": len(compared),
+            "mismatches": len(mismatches),
+            "bad_heals": len(bad_heals),
+        }
+        if mismatches:
+            count = f"{len(mismatches)} of {counted(len(compared), 'compared step')}"
+            reading = f"{_said(mismatches[0])}; digests differ at {count}"
+            return self.finding(Outcome.FAIL, reading, measures, _seqs(mismatches[0]))
+        if bad_heals:
+            heal, donor = bad_heals[0]
+            reading = f"{heal.member} loaded another state of step {heal.step} than {donor.member} holds"
+            return self.finding(Outcome.FAIL, reading, measures, (heal.seq, donor.seq))
+        if not compared:
+            reading = "no step has digests of two replicas: nothing could be compared"
+            return self.finding(Outcome.UNKNOWN, reading, measures)
+        if unproven := self._never_compared(compared.values(), past):
+            reading = f"no digest of {listed(unproven)} could be compared since it was hit"
+            return self.finding(Outcome.UNKNOWN, reading, measures)
+        if missing := past.missing(self.plan.replicas()):
+            return self.finding(Outcome.UNKNOWN, missing, measures)
+        reading = f"the state was the same everywhere at each of {counted(len(compared), 'compared step')}"
+        return self.finding(Outcome.PASS, reading, measures)
+
+    def _never_compared(self, compared: Iterable[list[events.Step]], past: Past) -> list[str]:
+        """Replicas that were hit and whose newer lives are in no comparison."""
+        seen = {commit.seq for digests in compared for commit in digests}
+        newest = {hit.proof.member: hit for hit in past.in_force if hit.proof.member in self.plan.replicas()}
+        return [
+            member
+            for member, hit in sorted(newest.items())
+            if not any(commit.seq in seen for life in past.lives_after(hit) for commit in life.commits)
+        ]
+
+
+def _digests(step: int, past: Past) -> list[events.Step]:
+    return [commit for commit in past.kept(step) if commit.digest is not None]
+
+
+def _comparable(digests: list[events.Step]) -> bool:
+    return len({commit.member for commit in digests}) > 1
+
+
+def _differ(digests: list[events.Step]) -> bool:
+    return _comparable(digests) and len({commit.digest for commit in digests}) > 1
+
+
+def _said(digests: list[events.Step]) -> str:
+    """Who differs: the minority, when there is one."""
+    counts = Counter(commit.digest for commit in digests)
+    common, _ = counts.most_common(1)[0]
+    odd = sorted({commit.member for commit in digests if commit.digest != common})
+    others = sorted({commit.member for commit in digests if commit.digest == common})
+    return f"after step {digests[0].step} the state of {listed(odd)} is not that of {listed(others)}"
+
+
+def _seqs(digests: list[events.Step]) -> list[int]:
+    return [commit.seq for commit in digests]
+
+
+def _against_donor(heal: events.HealEnded, past: Past) -> tuple[events.HealEnded, events.Step] | None:
+    """A heal whose loaded state differs from what its donor, or when that is not named any peer, reported."""
+    peers = [commit for commit in _digests(heal.step, past) if commit.member != heal.member]
+    donors = [commit for commit in peers if commit.member == heal.source] or peers
+    if heal.digest is None or not donors or any(commit.digest == heal.digest for commit in donors):
+        return None
+    return heal, donors[0]

@@ -1,0 +1,188 @@
+"""`survivors_continue`: the replicas that were not hit go on training, soon."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from chaos.api import Finding, History, Limits, Monitor, Outcome, Past, Seconds, counted, events, listed
+
+
+class SurvivorsContinueLimits(Limits, frozen=True):
+    """Thresholds of `survivors_continue`."""
+
+    gap_s_max: Seconds = 30.0
+    """From a fault being in force to a survivor's next commit, and between any two commits of a replica not hit."""
+
+
+@dataclass(frozen=True)
+class _Gap:
+    """A replica's wait for a commit. `closed`: the commit came; `excused`: it no longer had to."""
+
+    member: str
+    since_s: float
+    until_s: float
+    closed: bool
+    excused: bool = False
+    blind: bool = False
+    evidence: tuple[int, ...] = ()
+
+    @property
+    def lasted_s(self) -> float:
+        return self.until_s - self.since_s
+
+
+@dataclass(frozen=True)
+class _Aftermath:
+    """What one fault meant for its survivors."""
+
+    hit: events.InjectionInForce
+    victims: tuple[str, ...]
+    step: int
+    gaps: tuple[_Gap, ...]
+    discards: tuple[int, ...]
+    """Steps tried in vain until the last survivor's next commit, for each survivor."""
+
+    @property
+    def first_s(self) -> float:
+        return min(gap.lasted_s for gap in self.gaps)
+
+    @property
+    def last_s(self) -> float:
+        return max(gap.lasted_s for gap in self.gaps)
+
+
+class SurvivorsContinue(Monitor[SurvivorsContinueLimits]):
+    """After a fault every replica that was not hit commits again within `gap_s_max`.
+
+    This is what fault tolerance per step is for: a lost replica must cost seconds and a discarded step, not a restart
+    of the whole job. While the survivors wait, every healthy GPU of the job is idle.
+    """
+
+    name: ClassVar[str] = "survivors_continue"
+    safety: ClassVar[bool] = False
+    limits: ClassVar[type[Limits]] = SurvivorsContinueLimits
+
+    def conclude(self, history: History) -> Finding:
+        past = history.past
+        aftermaths = list(self._aftermaths(past))
+        judged = [aftermath for aftermath in aftermaths if aftermath.gaps]
+        waits = [gap for aftermath in judged for gap in aftermath.gaps]
+        everyday = [gap for replica in self.plan.replicas() for gap in _between_commits(replica, past)]
+        worst = max(judged, key=lambda aftermath: aftermath.last_s, default=None)
+        measures: dict[str, float | int | str | None] = {
+            "fault_step": worst.step if worst else None,
+            "gap_s": worst.last_s if worst else None,
+            "first_gap_s": worst.first_s if worst else None,
+            "uncommitted_steps": sum(max(aftermath.discards) for aftermath in judged),
+            "uncommitted_tries": sum(sum(aftermath.discards) for aftermath in judged),
+            "largest_gap_s": max((gap.lasted_s for gap in everyday), default=None),
+        }
+        late = [gap for gap in [*waits, *everyday] if gap.lasted_s > self.limit.gap_s_max and not gap.blind]
+        if late:
+            longest = max(late, key=lambda gap: gap.lasted_s)
+            return self.finding(Outcome.FAIL, self._said_late(longest, judged), measures, longest.evidence)
+        if doubt := self._doubt(aftermaths, waits, everyday, past):
+            return self.finding(Outcome.UNKNOWN, doubt, measures)
+        if worst is None:
+            longest_s = max(gap.lasted_s for gap in everyday)
+            reading = f"no fault was planned; no replica waited more than {longest_s:.1f} s for a commit"
+            return self.finding(Outcome.PASS, reading, measures)
+        evidence = [worst.hit.seq, *(seq for gap in worst.gaps for seq in gap.evidence)]
+        return self.finding(Outcome.PASS, _said(worst, len(judged)), measures, evidence)
+
+    def _doubt(self, aftermaths: list[_Aftermath], waits: list[_Gap], everyday: list[_Gap], past: Past) -> str | None:
+        """Why nothing can be said; None when it can."""
+        if missing := past.missing(self.plan.replicas()):
+            return missing
+        if not everyday:
+            return "no replica committed twice"
+        if self.plan.faults and not aftermaths:
+            return "no fault was in force"
+        if aftermaths and not waits:
+            return "no replica was left that had to go on"
+        waiting = sorted({gap.member for gap in waits if not gap.closed and not gap.excused})
+        return f"the run ended before the next commit of {listed(waiting)}" if waiting else None
+
+    def _said_late(self, gap: _Gap, judged: list[_Aftermath]) -> str:
+        limit = f"(at most {self.limit.gap_s_max:g})"
+        for aftermath in judged:
+            if gap in aftermath.gaps:
+                what = f"after {listed(aftermath.victims)} was hit at step {aftermath.step}"
+                return f"{gap.member} did not commit for {gap.lasted_s:.1f} s {what} {limit}"
+        return f"{gap.member} did not commit for {gap.lasted_s:.1f} s from {gap.since_s:.1f} s on {limit}"
+
+    def _aftermaths(self, past: Past) -> Iterator[_Aftermath]:
+        replicas = self.plan.replicas()
+        for fault_id in dict.fromkeys(hit.fault_id for hit in past.in_force):
+            hits = [hit for hit in past.in_force if hit.fault_id == fault_id]
+            hit = min(hits, key=lambda one: one.t_s)
+            victims = tuple(dict.fromkeys(one.proof.member for one in hits))
+            survivors = [name for name in replicas if name not in victims and not _away(name, hit.t_s, past)]
+            gaps = tuple(_wait(name, hit, past) for name in survivors) if hit.t_s < past.until_s else ()
+            end_s = max((gap.until_s for gap in gaps), default=hit.t_s)
+            discards = tuple(_discards(gap.member, hit.t_s - hit.latency_s, end_s, past) for gap in gaps)
+            yield _Aftermath(hit, victims, _frontier(hit.t_s, past), gaps, discards)
+
+
+def _said(worst: _Aftermath, faults: int) -> str:
+    lost = max(worst.discards)
+    discarded = f"{counted(lost, 'step')} discarded" if lost else "no step discarded"
+    reading = (
+        f"{listed(worst.victims)} was hit at step {worst.step}: the first survivor committed after "
+        f"{worst.first_s:.1f} s, the last after {worst.last_s:.1f} s; {discarded}"
+    )
+    return reading if faults == 1 else f"{reading} (the longest wait of {counted(faults, 'fault')})"
+
+
+def _away(replica: str, at_s: float, past: Past) -> bool:
+    """Whether a replica was still gone after an earlier hit."""
+    for hit in past.in_force:
+        if hit.proof.member == replica and hit.t_s <= at_s:
+            life = past.back(hit)
+            if life is None or life.commits[0].t_s > at_s:
+                return True
+    return False
+
+
+def _wait(replica: str, hit: events.InjectionInForce, past: Past) -> _Gap:
+    """From the hit of another member to the replica's next commit; its own turn to be hit excuses it."""
+    hits_s = [one.t_s for one in past.in_force if one.proof.member == replica and one.t_s > hit.t_s]
+    stop_s = min([*hits_s, past.until_s])
+    commits = past.member_commits(replica)
+    before_seq = max((commit.seq for commit in commits if commit.t_s <= hit.t_s), default=-1)
+    following = next((commit for commit in commits if commit.t_s > hit.t_s), None)
+    if following is not None and following.t_s <= stop_s:
+        blind = past.blind_between(replica, before_seq, following.seq)
+        return _Gap(replica, hit.t_s, following.t_s, True, blind=blind, evidence=(hit.seq, following.seq))
+    excused = stop_s < past.until_s or stop_s == past.finished_s
+    blind = past.blind_between(replica, before_seq)
+    return _Gap(replica, hit.t_s, stop_s, False, excused, blind, (hit.seq,))
+
+
+def _between_commits(replica: str, past: Past) -> Iterator[_Gap]:
+    """All waits between commits of a replica and for the end, without those in which it was away after a hit."""
+    previous: events.Step | None = None
+    for life in past.lives.get(replica, []):
+        for commit in life.commits:
+            if previous is not None:
+                blind = past.blind_between(replica, previous.seq, commit.seq)
+                evidence = (previous.seq, commit.seq)
+                yield _Gap(replica, previous.t_s, commit.t_s, True, blind=blind, evidence=evidence)
+            previous = commit
+        if life.hit is not None:
+            previous = None
+    if previous is not None and previous.t_s < past.until_s:
+        blind = past.blind_between(replica, previous.seq)
+        yield _Gap(replica, previous.t_s, past.until_s, False, blind=blind, evidence=(previous.seq,))
+
+
+def _discards(replica: str, since_s: float, until_s: float, past: Past) -> int:
+    lives = past.lives.get(replica, [])
+    return sum(since_s <= discard.t_s <= until_s for life in lives for discard in life.discards)
+
+
+def _frontier(at_s: float, past: Past) -> int:
+    """The highest step committed at a time."""
+    return max((step for step, commits in past.commits.items() if any(c.t_s <= at_s for c in commits)), default=0)
