@@ -1,0 +1,1 @@
+"""The embedded corpus and tokenizer (see ``make``)."""

@@ -1,0 +1,63 @@
+"""A digest of a training state: equal for equal bytes, whatever replica they are on and in whatever order they come.
+
+It covers the parameters, every tensor of the optimizer's state, the rate of every parameter group and the number of
+committed updates, so one changed bit, a stale rate or a wrong step shows. xxh3 over the raw bytes: about 3 ms for the
+74 MB of the debug model, where a step takes 200 ms and more. It is no protection against someone who means harm.
+Sharded tensors are digested by this rank's shard; replicas of one layout compare rank by rank.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+import xxhash
+from torch.distributed.tensor import DTensor
+
+
+def digest(entries: Iterable[tuple[str, torch.Tensor | float | int]]) -> str:
+    """32 hex digits for named tensors and numbers; names must differ."""
+    ordered = sorted(entries, key=lambda entry: entry[0])
+    assert len({name for name, _ in ordered}) == len(ordered), "two entries of one name"
+    state = xxhash.xxh3_128()
+    for name, value in ordered:
+        if isinstance(value, torch.Tensor):
+            local = _local(value)
+            _feed(state, f"{name}|{local.dtype}|{tuple(local.shape)}".encode())
+            state.update(memoryview(local.reshape(-1).view(torch.uint8).numpy()))
+        else:
+            _feed(state, f"{name}|{type(value).__name__}".encode())
+            state.update(struct.pack("<d", value))
+    return state.hexdigest()
+
+
+def state_entries(
+    model_parts: Iterable[torch.nn.Module], optimizers: Iterable[torch.optim.Optimizer], step: int
+) -> Iterator[tuple[str, torch.Tensor | float | int]]:
+    """The entries of a training state. Reads the live tensors: call it between two steps, on the training thread."""
+    yield "step", step
+    for part, model in enumerate(model_parts):
+        for name, parameter in model.named_parameters():
+            yield f"model.{part}.{name}", parameter
+    for index, optimizer in enumerate(optimizers):
+        for group_index, group in enumerate(optimizer.param_groups):
+            yield f"optimizer.{index}.{group_index}.lr", float(group["lr"])
+            for position, parameter in enumerate(group["params"]):
+                for key, value in optimizer.state.get(parameter, {}).items():
+                    yield f"optimizer.{index}.{group_index}.{position}.{key}", value
+
+
+def _feed(state: Any, text: bytes) -> None:
+    """Length first, so that no two different sequences of texts feed the same bytes."""
+    state.update(struct.pack("<q", len(text)))
+    state.update(text)
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's bytes, on the CPU, in order."""
+    plain = tensor.detach()
+    if isinstance(plain, DTensor):
+        plain = plain.to_local()
+    return plain.cpu().contiguous()

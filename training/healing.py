@@ -1,0 +1,190 @@
+"""Healing that is right: what a rejoining replica receives is exactly what its donor has, rate and step included.
+
+Stock TorchTitan 0.3 with TorchFT 0.2 gets this wrong in three ways, kept reachable by the setting ``heal=stock``:
+  * the donor collects its state on TorchFT's quorum thread while its own forward pass moves the weights under it;
+  * the optimizer hands out the parameter groups of build time, so a healed replica takes its first step with an old rate;
+  * the rate follows the tries of a trainer, not the commits, so replicas with different discards drift apart.
+With ``heal=cached`` the main thread collects the state after every step (``ReplicaManager.cache_state``), the quorum
+thread only hands out that cache, and the rate is a function of the committed step (``CommittedSchedule``).
+
+The cache holds references, not copies: parameters change only in the optimizer step, which TorchFT's commit vote keeps
+back until every reader of the served state is done. Not here: when to cache and what to report (``trainer``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol
+
+import torchft
+from torchft.checkpointing import HTTPTransport
+from torchtitan.components.optimizer import LRSchedulersContainer, OptimizersContainer
+from torchtitan.experiments.torchft.checkpoint import TorchFTCheckpointManager
+from torchtitan.experiments.torchft.config.job_config import FaultTolerance as TitanFaultTolerance
+from torchtitan.experiments.torchft.manager import TorchFTManager
+from torchtitan.experiments.torchft.optimizer import TorchFTOptimizersContainer
+
+
+class Watch(Protocol):
+    """What a manager tells, some of it on TorchFT's quorum thread."""
+
+    def quorum(self, result: Any, state_step: int) -> None: ...
+    def served(self, step: int, ranks: list[int]) -> None: ...
+    def healed(self, step: int) -> None: ...
+
+
+class AdvertisedTransport(HTTPTransport):  # type: ignore[misc]
+    """TorchFT's HTTP transport, reached by the name we choose; upstream insists on ``gethostname()``."""
+
+    def __init__(self, *, timeout: timedelta, host: str) -> None:
+        self._host = host
+        self.watch: Watch | None = None
+        super().__init__(timeout=timeout, num_chunks=0)
+
+    def address(self) -> str:
+        return f"http://{self._host}:{self._server.socket.getsockname()[1]}/checkpoint/"
+
+    def send_checkpoint(self, dst_ranks: list[int], step: int, state_dict: Any, timeout: timedelta) -> None:
+        super().send_checkpoint(dst_ranks, step, state_dict, timeout)
+        if self.watch is not None:
+            self.watch.served(step, dst_ranks)
+
+
+class WatchedClient:
+    """TorchFT's manager client; shows every quorum result, which the manager itself does not keep."""
+
+    def __init__(self, client: Any, manager: ReplicaManager) -> None:
+        self._client = client
+        self._owner = manager
+
+    def _quorum(self, **arguments: Any) -> Any:
+        result = self._client._quorum(**arguments)
+        if self._owner.watch is not None:
+            self._owner.watch.quorum(result, self._owner.current_step())
+        return result
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+
+class ReplicaManager(torchft.Manager):  # type: ignore[misc]
+    """TorchFT's manager with a state cache (used once ``cache_state`` was called) and a watch."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.watch: Watch | None = None
+        self._cached_state: dict[str, object] | None = None
+        self._client = WatchedClient(self._client, self)
+
+    def set_watch(self, watch: Watch) -> None:
+        self.watch = self._checkpoint_transport.watch = watch
+
+    def cache_state(self) -> None:
+        """Collect the state to hand out. Main thread only, between two steps."""
+        self._cached_state = super()._manager_state_dict()
+
+    def _manager_state_dict(self) -> dict[str, object]:
+        return super()._manager_state_dict() if self._cached_state is None else self._cached_state
+
+    def _apply_pending_state_dict(self) -> None:
+        received = self._pending_state_dict is not None
+        super()._apply_pending_state_dict()
+        if received and self.watch is not None:
+            self.watch.healed(self._step)
+
+
+class FaultTolerance(TorchFTManager):  # type: ignore[misc]
+    """TorchTitan's fault tolerance for one replica, with names and timeouts given instead of found in the environment."""
+
+    @dataclass(kw_only=True, slots=True)
+    class Config(TitanFaultTolerance):  # type: ignore[misc]
+        member: str
+        host: str
+        lighthouse: str
+        quorum_timeout_s: float
+        quorum_retries: int
+        connect_timeout_s: float
+        heal_timeout_s: float
+
+    def __init__(self, config: Config) -> None:
+        timeout = timedelta(seconds=config.process_group_timeout_ms / 1000)
+        groups = {"gloo": torchft.ProcessGroupGloo, "nccl": torchft.ProcessGroupNCCL}
+        heal_timeout = timedelta(seconds=config.heal_timeout_s)
+        self.use_async_quorum = True
+        self.group_size = config.group_size
+        self.replica_id = config.replica_id
+        self._manager = ReplicaManager(
+            pg=groups[config.process_group](timeout=timeout),
+            min_replica_size=config.min_replica_size,
+            load_state_dict=None,
+            state_dict=None,
+            use_async_quorum=True,
+            timeout=heal_timeout,
+            quorum_timeout=timedelta(seconds=config.quorum_timeout_s),
+            connect_timeout=timedelta(seconds=config.connect_timeout_s),
+            quorum_retries=config.quorum_retries,
+            lighthouse_addr=config.lighthouse,
+            replica_id=config.member,
+            hostname=config.host,
+            checkpoint_transport=AdvertisedTransport(timeout=heal_timeout, host=config.host),
+        )
+        self.replicate_pg = torchft.process_group.ManagedProcessGroup(self._manager)
+        self.replicate_pg.register("dp_replicate")
+
+
+class CurrentOptimizers(TorchFTOptimizersContainer):  # type: ignore[misc]
+    """TorchTitan's fault-tolerant optimizers, whose state dict is the state of now, not of build time."""
+
+    @dataclass(kw_only=True, slots=True)
+    class Config(TorchFTOptimizersContainer.Config):  # type: ignore[misc]
+        pass
+
+    def init_cache_state_dict(self) -> None: ...
+
+    def state_dict(self) -> dict[str, Any]:
+        state: dict[str, Any] = OptimizersContainer.state_dict(self)
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        OptimizersContainer.load_state_dict(self, state_dict)
+
+
+class CommittedSchedule(LRSchedulersContainer):  # type: ignore[misc]
+    """A learning rate that is a function of the number of committed updates, on every replica the same."""
+
+    @dataclass(kw_only=True, slots=True)
+    class Config(LRSchedulersContainer.Config):  # type: ignore[misc]
+        def build(self, *, optimizers: Any, training_steps: int) -> CommittedSchedule:
+            stock = LRSchedulersContainer.Config.build(self, optimizers=optimizers, training_steps=training_steps)
+            return CommittedSchedule(optimizers, stock.schedulers[0].lr_lambdas[0])
+
+    def __init__(self, optimizers: Any, factor: Any) -> None:
+        super().__init__(optimizers, factor)
+        self._manager: ReplicaManager = optimizers._ft_optimizer.manager
+
+    def step(self) -> None:
+        """Called after every try: the rate for the update that comes next."""
+        self.set_step(self._manager.current_step())
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.set_step(state_dict["last_epoch"])
+
+    def set_step(self, committed: int) -> None:
+        """Set the rate of update ``committed + 1`` in all parameter groups."""
+        for scheduler in self.schedulers:
+            scheduler.last_epoch = committed
+            factors = [factor(committed) for factor in scheduler.lr_lambdas]
+            scheduler._last_lr = [base * factor for base, factor in zip(scheduler.base_lrs, factors, strict=True)]
+            for group, rate in zip(scheduler.optimizer.param_groups, scheduler._last_lr, strict=True):
+                group["lr"] = rate
+
+
+def configs(heal: str) -> dict[str, Any]:
+    """The configuration classes for ``heal=cached`` or ``heal=stock``."""
+    cached = heal == "cached"
+    return {
+        "optimizer": CurrentOptimizers.Config if cached else TorchFTOptimizersContainer.Config,
+        "lr_scheduler": CommittedSchedule.Config if cached else LRSchedulersContainer.Config,
+        "checkpoint": TorchFTCheckpointManager.Config,
+    }

@@ -1,0 +1,69 @@
+"""The few things about processes that Linux offers and Python does not: no process of a job may outlive its parent.
+
+Not here: starting and restarting members (``launch``).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import socket
+import threading
+from collections.abc import Callable
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def die_with_parent() -> None:
+    """SIGKILL this process when the thread that started it ends. Survives exec; call it in the child, before exec."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose parent ends, so that they can be found and ended."""
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def when_parent_ends(act: Callable[[], None]) -> None:
+    """Call ``act`` on a thread of its own once the present parent process has ended. Needs Linux 5.3."""
+    parent = os.pidfd_open(os.getppid())
+
+    def wait() -> None:
+        poll = select.poll()
+        poll.register(parent, select.POLLIN)
+        poll.poll()
+        act()
+
+    threading.Thread(target=wait, name="parent-watch", daemon=True).start()
+
+
+def kill_self() -> None:
+    """End now, without any clean-up that could hang."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def free_port(address: str) -> int:
+    """A port of ``address`` that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind((address, 0))
+        return int(probe.getsockname()[1])
+
+
+def children(pid: int) -> list[int]:
+    """Process ids of the children of ``pid``; none when it is gone."""
+    found: list[int] = []
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except FileNotFoundError:
+        return found
+    for task in tasks:
+        try:
+            with open(f"/proc/{pid}/task/{task}/children") as listed:
+                found += [int(child) for child in listed.read().split()]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found

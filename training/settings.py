@@ -1,0 +1,143 @@
+"""What a person may set about a job, with units, bounds and the errors they get.
+
+Light on purpose: no torch here, so that ``describe`` answers at once.
+Not here: what the recipes are (``recipes``), how members are started (``workload``).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+
+class UserError(ValueError):
+    """A mistake in what the person typed. Its text is the one line shown to them."""
+
+
+def near_miss(word: str, known: Iterable[str]) -> str:
+    """The end of an error about an unknown word: the word probably meant, else all known ones."""
+    names = sorted(known)
+    close = difflib.get_close_matches(word, names, n=1)
+    return f"did you mean {close[0]!r}?" if close else "known: " + ", ".join(names)
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The knobs of a job. Names end in their unit; a recipe has its own defaults for some."""
+
+    seed: Annotated[int, Meta(ge=0, description="seed of the initial weights, the same on every replica")] = 1
+    heal: Annotated[
+        Literal["cached", "stock"],
+        Meta(description="cached: hand out what the main thread cached after a step; stock: TorchTitan 0.3 as it is"),
+    ] = "cached"
+    lighthouse: Annotated[
+        Literal["member", "controller"], Meta(description="where the lighthouse runs: alone, or inside the controller")
+    ] = "member"
+    digest_every: Annotated[int, Meta(ge=0, description="steps between digests of the state; 0: none")] = 1
+    log_every: Annotated[int, Meta(ge=1, description="steps between lines in a trainer's log")] = 20
+
+    batch: Annotated[int, Meta(ge=1, description="sequences per replica and step")] = 2
+    seq_len: Annotated[int, Meta(ge=16, description="tokens per sequence")] = 128
+    learning_rate: Annotated[float, Meta(gt=0, description="peak rate, after the warm-up")] = 8e-4
+    warmup_steps: Annotated[int, Meta(ge=0, description="committed steps until the peak rate")] = 10
+    decay_ratio: Annotated[float, Meta(ge=0, le=1, description="share of the steps, at the end, with a falling rate")] = 0.8
+    data: Annotated[str, Meta(description="folder of a local copy of C4; empty: the embedded corpus")] = ""
+    tokenizer: Annotated[str, Meta(description="folder with tokenizer.json; empty: the embedded one")] = ""
+
+    process_group_timeout_s: Annotated[float, Meta(gt=0, description="longest wait in one gradient exchange")] = 5.0
+    quorum_timeout_s: Annotated[float, Meta(gt=0, description="longest wait for one quorum")] = 60.0
+    quorum_retries: Annotated[int, Meta(ge=0, description="further quorum attempts when the lighthouse is away")] = 20
+    connect_timeout_s: Annotated[float, Meta(gt=0, description="longest wait for a connection to lighthouse or peer")] = 10.0
+    heal_timeout_s: Annotated[float, Meta(gt=0, description="longest wait for a peer's state and for a commit vote")] = 30.0
+    heartbeat_timeout_ms: Annotated[int, Meta(ge=300, description="silence after which a replica is dead")] = 1000
+    join_timeout_ms: Annotated[int, Meta(ge=100, description="wait for stragglers once a quorum is possible")] = 10_000
+    quorum_tick_ms: Annotated[int, Meta(ge=5, description="pause between two looks at the quorum")] = 20
+
+    attach_timeout_s: Annotated[float, Meta(gt=0, description="longest wait for one Monarch attach")] = 10.0
+    spawn_timeout_s: Annotated[float, Meta(gt=0, description="longest wait for a spawned trainer to announce itself")] = 60.0
+    attach_attempts: Annotated[int, Meta(ge=1, description="failures in a row after which a member is given up")] = 10
+    adopt_timeout_s: Annotated[
+        float, Meta(gt=0, description="wait of a restarted controller for the trainer of a known worker")
+    ] = 5.0
+    orphan_timeout_s: Annotated[
+        int, Meta(ge=1, description="silence of the controller after which Monarch ends its trainers")
+    ] = 86_400
+    finish_grace_s: Annotated[
+        float, Meta(gt=0, description="wait for the others once one replica has made all steps")
+    ] = 10.0
+    stop_grace_s: Annotated[float, Meta(gt=0, description="longest wait for the last step after a stop request")] = 10.0
+
+
+def setting_types() -> dict[str, Any]:
+    """Annotated type of every setting, by name."""
+    return get_type_hints(Settings, include_extras=True)
+
+
+def with_changes(settings: Settings, changes: Iterable[str]) -> Settings:
+    """Apply ``key=value`` texts, in order. Raises UserError naming the value, why it is wrong, what to type."""
+    types = setting_types()
+    values: dict[str, Any] = {}
+    for change in changes:
+        key, equals, text = change.partition("=")
+        if not equals:
+            raise UserError(f"--set {change}: no value; type --set {change}=VALUE")
+        if key not in types:
+            raise UserError(f"--set {change}: unknown setting {key!r}; {near_miss(key, types)}")
+        if "{" in text or "}" in text:
+            raise UserError(f"--set {change}: braces are kept for placeholders; choose a value without them")
+        try:
+            values[key] = msgspec.convert(text, types[key], strict=False)
+        except msgspec.ValidationError as error:
+            raise UserError(f"--set {change}: {error} ({description(types[key])})") from None
+    changed = msgspec.structs.replace(settings, **values)
+    check(changed)
+    return changed
+
+
+def description(annotated: Any) -> str:
+    """The meaning of a setting, from its annotation."""
+    return next((str(meta.description) for meta in annotated.__metadata__ if isinstance(meta, Meta)), "")
+
+
+def check(settings: Settings) -> None:
+    """Refuse combinations that cannot work. Sources: TorchFT's quorum rules, seen in runs of the real stack."""
+    quorum_s = settings.quorum_timeout_s
+    if settings.process_group_timeout_s >= quorum_s:
+        raise UserError(
+            f"process_group_timeout_s={settings.process_group_timeout_s:g} must be below quorum_timeout_s={quorum_s:g}: "
+            f"a replica stuck in an exchange would outlast its peers' quorum; "
+            f"type --set process_group_timeout_s={quorum_s / 12:g}"
+        )
+    for name, value_ms in (("heartbeat_timeout_ms", settings.heartbeat_timeout_ms), ("join_timeout_ms", settings.join_timeout_ms)):
+        if value_ms >= quorum_s * 1000:
+            raise UserError(
+                f"{name}={value_ms} must be below quorum_timeout_s={quorum_s:g}: no quorum would end in time; "
+                f"type --set quorum_timeout_s={value_ms / 1000 * 6:g}"
+            )
+    if settings.quorum_tick_ms * 2 > settings.heartbeat_timeout_ms:
+        raise UserError(
+            f"quorum_tick_ms={settings.quorum_tick_ms} must be at most half of "
+            f"heartbeat_timeout_ms={settings.heartbeat_timeout_ms}; type --set quorum_tick_ms=20"
+        )
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """One training job: a recipe, how many replicas, how many committed steps, and the settings."""
+
+    recipe: str
+    replicas: int
+    min_replicas: int
+    steps: int
+    settings: Settings
+
+    def members(self) -> list[str]:
+        """Names of the replicas, in the order of their data shards."""
+        return [f"replica-{shard}" for shard in range(self.replicas)]
+
+
+def shard_of(member: str) -> int:
+    """Data shard of a replica: the number at the end of its name."""
+    return int(member.rpartition("-")[2])

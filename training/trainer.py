@@ -1,0 +1,168 @@
+"""The trainer of one replica: TorchTitan's FaultTolerantTrainer, told to heal right and to say what happens.
+
+Step k is the k-th committed update. ``self.step`` of TorchTitan is kept at k while update k is tried, however often.
+The batch of update k on a shard depends on k and the shard only: a step that is not committed is tried again with the
+same batch, and what a dead replica's shard would have contributed while it was away is skipped, never made up later.
+A replica that comes back goes on at the job's step (it reads its shard forward to there). The model has no randomness
+after its initial weights, which all replicas draw from one seed and TorchFT copies from one of them at step 0 anyway.
+
+Not here: how a trainer process starts and ends (``actor``), what is trained (``recipes``).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.distributed import TCPStore
+from torchtitan.components.metrics import MetricsProcessor
+from torchtitan.experiments.torchft.trainer import FaultTolerantTrainer
+
+from training import digest, events
+from training.healing import ReplicaManager
+from training.observe import Observer, Votes
+
+
+class StepMetrics(MetricsProcessor):  # type: ignore[misc]
+    """TorchTitan's metrics; keeps loss and gradient norm of the last step, prints one step in ``print_every``."""
+
+    @dataclass(kw_only=True, slots=True)
+    class Config(MetricsProcessor.Config):  # type: ignore[misc]
+        print_every: int = 20
+
+    loss: float | None = None
+    grad_norm: float | None = None
+
+    def log(self, step: int, loss: float, max_loss: float, grad_norm: float, extra_metrics: Any = None) -> None:
+        self.loss, self.grad_norm = loss, grad_norm
+        if step % self.config.print_every == 0:
+            super().log(step, loss, max_loss, grad_norm, extra_metrics)
+
+
+class ReplicaTrainer(FaultTolerantTrainer):  # type: ignore[misc]
+    """One replica. Build it, give it to ``run``."""
+
+    @dataclass(kw_only=True, slots=True)
+    class Config(FaultTolerantTrainer.Config):  # type: ignore[misc]
+        heal: str
+        digest_every: int
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        assert self.gradient_accumulation_steps == 1, "one batch per update: the batch of update k is batch k"
+        self.manager: ReplicaManager = self.ft_manager.manager
+        self.stop_step: int | None = None
+        self._rate_used = 0.0
+        self.optimizers.optimizers[0].register_step_pre_hook(self._note_rate)
+
+    @property
+    def replica_id(self) -> str:
+        """TorchFT's id of this life: ``name:uuid``."""
+        return str(self.manager._logger._replica_id)
+
+    def parameter_count(self) -> int:
+        return sum(parameter.numel() for part in self.model_parts for parameter in part.parameters())
+
+    def run(self, writer: events.Writer) -> None:
+        """Train until all steps are committed or a stop was asked for."""
+        self._emit = writer.emit
+        self._votes = Votes().listen()
+        self._observer = Observer(writer.emit, self._digest_now)
+        self.manager.set_watch(self._observer)
+        self._cache_state()
+        self.train()
+
+    def stop(self, after_step: int) -> None:
+        """Ask for the end once update ``after_step`` is committed; callable from any thread."""
+        self.stop_step = after_step
+
+    def should_continue_training(self) -> bool:
+        committed = self.manager.current_step()
+        stop_step = self.stop_step
+        return committed < self.config.training.steps and (stop_step is None or committed < stop_step)
+
+    def batch_generator(self, data_iterable: Any) -> Iterator[Any]:
+        batches = super().batch_generator(data_iterable)
+        batch, number = next(batches), 0
+        while True:
+            wanted = self.manager.current_step()
+            while number < wanted:
+                batch, number = next(batches), number + 1
+            inputs, labels = batch
+            yield dict(inputs), labels
+
+    def train_step(self, data_iterator: Iterator[Any]) -> None:
+        began, tokens_before = time.monotonic(), self.ntokens_seen
+        self.metrics_processor.loss = self.metrics_processor.grad_norm = None
+        self._votes.last = None
+        self._rate_used = self._rate()
+        super().train_step(data_iterator)
+        self._report(time.monotonic() - began, self.ntokens_seen - tokens_before)
+        self.step = self.manager.current_step()
+        self._cache_state()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        self.step = self.manager.current_step()
+
+    def _report(self, duration_s: float, tokens: int) -> None:
+        vote = self._votes.last
+        assert vote is not None, "a step without a vote"
+        healing = not self.manager.is_participating()
+        due = self._observer.changed() or (self.config.digest_every and (vote.step + 1) % self.config.digest_every == 0)
+        self._emit(
+            events.Step(
+                step=vote.step + 1,
+                committed=vote.committed,
+                quorum_id=vote.quorum_id,
+                participants=self.manager.num_participants(),
+                healing=healing,
+                loss=self.metrics_processor.loss,
+                grad_norm=self.metrics_processor.grad_norm,
+                tokens=tokens if vote.committed and not healing else 0,
+                lr=self._rate_used,
+                duration_s=duration_s,
+                digest=self._digest_now() if vote.committed and due else None,
+                error=None if vote.committed else self._why_not(),
+            )
+        )
+
+    def _why_not(self) -> str:
+        error = self.manager.errored()
+        if error is not None:
+            text = str(error.original_exception).partition("\n")[0]
+            return f"{type(error.original_exception).__name__}: {text}"[:300]
+        return f"{self.manager.num_participants()} participants, at least {self.manager._min_replica_size} needed"
+
+    def _digest_now(self) -> str | None:
+        if not self.config.digest_every:
+            return None
+        entries = digest.state_entries(self.model_parts, self.optimizers.optimizers, self.manager.current_step())
+        return digest.digest(entries)
+
+    def _cache_state(self) -> None:
+        if self.config.heal == "cached":
+            self.manager.cache_state()
+
+    def _rate(self) -> float:
+        return float(self.optimizers.optimizers[0].param_groups[0]["lr"])
+
+    def _note_rate(self, *_: Any) -> None:
+        self._rate_used = self._rate()
+
+
+def open_store(host: str) -> TCPStore:
+    """The store of this replica, on a free port, told to torch and TorchFT by the environment. Keep the result."""
+    store = TCPStore(host, 0, is_master=True, wait_for_workers=False, multi_tenant=True)
+    rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
+    os.environ.update(MASTER_ADDR=host, MASTER_PORT=str(store.port), **rank)
+    return store
+
+
+def device_of(trainer: ReplicaTrainer) -> str:
+    """Name of the device, for people."""
+    return torch.cuda.get_device_name(trainer.device) if trainer.device.type == "cuda" else trainer.device.type

@@ -1,0 +1,81 @@
+"""The main process of a replica's pod: a Monarch worker host that announces itself to the controller.
+
+It listens on a fresh port with a fresh service id in every life, because Monarch cannot attach twice to the same.
+It trains nothing: the controller has Monarch start a trainer process here (``actor``). It ends on SIGTERM, or when the
+controller says so because the trainer is gone; whoever started it then starts its next life.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+
+import msgspec
+
+from training import announce, process
+
+ENDING = {signal.SIGTERM, signal.SIGINT}
+log = logging.getLogger(__name__)
+
+
+def main(
+    *,
+    name: str,
+    incarnation: int,
+    address: str,
+    host: str,
+    data_interface: str,
+    controller: str,
+    events: str,
+    scratch: str,
+) -> None:
+    """Serve until ended. Never returns."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # before Monarch makes threads: PID 1 has no default action
+    os.environ.update(GLOO_SOCKET_IFNAME=data_interface, NCCL_SOCKET_IFNAME=data_interface, HF_HOME=scratch)
+    from monarch._src.job.service_identity import new_service_proc_id, service_proc_addr
+    from monarch.actor import start_worker_loop_forever
+
+    channel = f"tcp://{address}:{process.free_port(address)}"
+    monarch = service_proc_addr(channel, new_service_proc_id())
+    serving = start_worker_loop_forever(address=monarch, ca="trust_all_connections")
+    hello = announce.Worker(
+        name=name,
+        incarnation=incarnation,
+        fresh=True,
+        monarch=monarch,
+        host=host,
+        data_interface=data_interface,
+        events=events,
+        scratch=scratch,
+        controller=controller,
+    )
+    announce.Link(controller, Hellos(hello), told).start()
+    log.info("%s#%d serves at %s", name, incarnation, channel)
+    end = signal.sigwait(ENDING)
+    del serving
+    leave(f"signal {end}")
+
+
+class Hellos:
+    """The worker's first lines: fresh in the first one that a controller may have read, not in later ones."""
+
+    def __init__(self, hello: announce.Worker) -> None:
+        self._next = hello
+
+    def __call__(self) -> announce.Worker:
+        hello, self._next = self._next, msgspec.structs.replace(self._next, fresh=False)
+        return hello
+
+
+def told(message: announce.FromController) -> None:
+    """On the link's thread: the only thing a controller tells a worker host is to end."""
+    if isinstance(message, announce.Exit):
+        leave(message.reason)
+
+
+def leave(reason: str) -> None:
+    """End now; the trainer process notices and ends too."""
+    print(f"worker ends: {reason}", file=sys.stderr, flush=True)
+    os._exit(0)
