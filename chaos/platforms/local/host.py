@@ -1,0 +1,191 @@
+"""The host: pid 1 of a cluster. Starts pods, restarts them, tells the runner.
+
+    python -I -S host.py ALIVE_FD CONTROL_FD SPEC GRANT      (started by the keeper)
+
+ALIVE_FD reads end-of-file when the keeper is gone; the kernel kills the host then as well. In namespaces every pod ends
+with the host, whatever ends it. Messages on CONTROL_FD are in `channel`:
+
+    to the runner     {"event": "owner" | "started" (with the pod's pidfd) | "exited" | "up" | "broken", ...}
+                      {"reply": id, "error": null | text}
+    from the runner   {"id": 1, "do": "retire"}                                   no restarts from now on
+                      {"id": 2, "do": "delete", "member": ..., "incarnation": ..}  kill; the next life starts at once
+
+One loop, no threads: `pods` switches this process between namespaces. It tails no files and judges nothing.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+import traceback
+from typing import Any
+
+if __name__ == "__main__":
+    with open(sys.argv[3]) as _file:
+        sys.path[:] = [os.path.abspath(f"{__file__}/../../../.."), *json.load(_file)["sys_path"]]
+
+import msgspec
+
+from chaos.platforms.local import channel, kernel
+from chaos.platforms.local.pods import Ground, Life, Plain, Separate
+from chaos.platforms.local.restarts import Restarts
+from chaos.platforms.local.spec import Grant, Member, Spec
+
+CONTROLLER = "controller"
+STATUS_BYTES_MAX = 4096
+
+
+class Broken(Exception):
+    """The cluster cannot be trusted any more."""
+
+
+class Host:
+    """Who is alive, and who is due."""
+
+    def __init__(self, spec: Spec, ground: Ground, control: socket.socket) -> None:
+        self._ground = ground
+        self._control = control
+        self._lives: dict[int, Life] = {}
+        self._incarnations = dict.fromkeys((member.name for member in spec.members), 0)
+        self._restarts = {member.name: Restarts(spec.restart) for member in spec.members}
+        self._due: list[tuple[float, int, Member]] = [(0.0, n, member) for n, member in enumerate(spec.members)]
+        self._count = len(spec.members)
+        self._setting_up: set[int] = set()
+        self._up = False
+        self._retired = False
+        self._poll = selectors.DefaultSelector()
+
+    def run(self, alive: int) -> None:
+        """Until the keeper or the runner is gone, or the cluster breaks."""
+        wake, wake_in = os.pipe()
+        os.set_blocking(wake, False)
+        os.set_blocking(wake_in, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake_in, warn_on_full_buffer=False)
+        for file in (alive, self._control, wake):
+            self._poll.register(file, selectors.EVENT_READ)
+        while True:
+            self._start_due()
+            ready = {key.fd for key, _events in self._poll.select(self._next_due_s())}
+            if alive in ready or not self._take_commands():
+                return
+            if wake in ready:
+                os.read(wake, 4096)
+            for status in ready & self._setting_up:
+                self._set_up(status)
+            self._reap()
+            if not self._up and not self._setting_up:
+                self._up = True
+                channel.send(self._control, {"event": "up"})
+
+    def _next_due_s(self) -> float | None:
+        return max(0.0, self._due[0][0] - time.monotonic()) if self._due else None
+
+    def _start_due(self) -> None:
+        while self._due and self._due[0][0] <= time.monotonic() and not self._retired:
+            member = heapq.heappop(self._due)[2]
+            self._incarnations[member.name] += 1
+            life = self._ground.start(member, self._incarnations[member.name])
+            self._lives[life.pid] = life
+            self._setting_up.add(life.status)
+            self._poll.register(life.status, selectors.EVENT_READ)
+            started = {"node": member.node, "address": life.address, "mono_s": life.started_mono_s, "mark": life.mark}
+            channel.send(self._control, {"event": "started", **self._names(life), **started}, life.pidfd)
+
+    def _set_up(self, status: int) -> None:
+        """The pod runs its command, or says why not."""
+        words = os.read(status, STATUS_BYTES_MAX).decode()
+        self._poll.unregister(status)
+        self._setting_up.discard(status)
+        os.close(status)
+        if words:
+            raise Broken(f"a pod could not be set up: {words}")
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, wait_status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            life = self._lives.pop(pid, None)
+            if life is not None:  # Else an orphan that a pod of plain processes left.
+                self._ended(life, os.waitstatus_to_exitcode(wait_status))
+
+    def _ended(self, life: Life, status: int) -> None:
+        ended = time.monotonic()
+        if life.status in self._setting_up:
+            self._set_up(life.status)
+        os.close(life.pidfd)
+        self._ground.clear(life)
+        over = life.member.role == CONTROLLER and status == 0
+        wait_s = self._restarts[life.member.name].after(ended - life.started_mono_s, life.deleted)
+        if self._retired or over:
+            wait_s = None
+        if wait_s is not None:
+            self._count += 1
+            heapq.heappush(self._due, (ended + wait_s, self._count, life.member))
+        exited = {"status": status, "mono_s": ended, "again_in_s": wait_s}
+        channel.send(self._control, {"event": "exited", **self._names(life), **exited})
+
+    def _names(self, life: Life) -> dict[str, Any]:
+        return {"member": life.member.name, "incarnation": life.incarnation}
+
+    def _take_commands(self) -> bool:
+        """Do what the runner wants; False when the runner is gone."""
+        while True:
+            try:
+                received = channel.receive(self._control)
+            except BlockingIOError:
+                return True
+            if received is None:
+                return False
+            message = received[0]
+            channel.send(self._control, {"reply": message["id"], "error": self._do(message)})
+
+    def _do(self, message: channel.Message) -> str | None:
+        """Carry one command out; what is wrong with it, or None."""
+        if message["do"] == "retire":
+            self._retired = True
+            self._due.clear()
+            return None
+        assert message["do"] == "delete", message
+        for life in self._lives.values():
+            if (life.member.name, life.incarnation) == (message["member"], message["incarnation"]):
+                life.deleted = True
+                signal.pidfd_send_signal(life.pidfd, signal.SIGKILL)
+                return None
+        return f"incarnation {message['incarnation']} of {message['member']} is not alive"
+
+
+def main() -> None:
+    kernel.die_with_parent()
+    alive, control = int(sys.argv[1]), socket.socket(fileno=int(sys.argv[2]))
+    with open(sys.argv[3], "rb") as file:
+        spec = msgspec.json.decode(file.read(), type=Spec)
+    grant = msgspec.json.decode(sys.argv[4], type=Grant)
+    os.set_inheritable(alive, False)
+    control.set_inheritable(False)
+    control.setblocking(False)
+    try:
+        channel.send(control, {"event": "owner", "owner": grant.owner})
+        ground: Ground = Plain(spec, grant) if spec.isolation == "processes" else Separate(spec, grant)
+        Host(spec, ground, control).run(alive)
+    except (BrokenPipeError, ConnectionResetError):
+        return  # The runner is gone; the keeper ends everything.
+    except Exception as error:
+        traceback.print_exc()
+        reason = str(error) if isinstance(error, Broken) else f"{type(error).__name__}: {error}"
+        channel.send(control, {"event": "broken", "reason": reason})
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
