@@ -91,9 +91,10 @@ class Lines:
             return self._unknown(data)
         own = {key: value for key, value in data.items() if key not in ("mono_s", "wall_s", "seq")}
         try:
-            return msgspec.convert(own | {"t_s": self._t_s}, FromMember)
+            event: Event = msgspec.convert(own | {"t_s": self._t_s}, FromMember)
         except msgspec.ValidationError:
             return self._unknown(data)
+        return event
 
     def _unknown(self, data: dict[str, Any]) -> Unknown:
         kind = str(data.get("kind", ""))
@@ -101,9 +102,7 @@ class Lines:
 
     def _lost(self, reason: str, count: int | None) -> EventsLost:
         """`t_s` is that of the last line before: where the blind window begins."""
-        return EventsLost(
-            t_s=self._t_s, member=self._member, incarnation=self._incarnation, reason=reason, count=count
-        )
+        return EventsLost(t_s=self._t_s, member=self._member, incarnation=self._incarnation, reason=reason, count=count)
 
 
 def _decode(raw: bytes) -> dict[str, Any]:

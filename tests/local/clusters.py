@@ -50,8 +50,7 @@ class Journal:
     async def ready(self, member: str, incarnation: int = 1) -> Event:
         return await self.wait(
             lambda e: (
-                isinstance(e, TrainerStarted | ControllerStarted)
-                and (e.member, e.incarnation) == (member, incarnation)
+                isinstance(e, TrainerStarted | ControllerStarted) and (e.member, e.incarnation) == (member, incarnation)
             )
         )
 

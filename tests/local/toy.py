@@ -1,4 +1,4 @@
-"""A toy member: writes events, serves its name over TCP, and does what tests ask through a socket in its scratch folder.
+"""A toy member: writes events, serves its name over TCP, does what tests ask through a socket in its scratch folder.
 
     python toy.py MEMBER INCARNATION EVENTS ADDRESS DATA_INTERFACE
 

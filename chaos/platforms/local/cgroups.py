@@ -1,9 +1,9 @@
 """Cgroup directories of a cluster: one at the top, one per node below it, one per life of a pod below its node.
 
-Version 2 where its controllers are mounted, else the version 1 hierarchies in `CONTROLLERS`. On version 2 the top stands
-at the root of the mount, because controllers cannot be switched on below a group that holds processes; a controller
-that the root keeps from its children is switched on there and stays on. On version 1 it stands below the caller's own
-group. Nothing here sets a limit. Standard library only: the keeper uses it.
+Version 2 where its controllers are mounted, else the version 1 hierarchies in `CONTROLLERS`. On version 2 the top
+stands at the root of the mount, because controllers cannot be switched on below a group that holds processes; a
+controller that the root keeps from its children is switched on there and stays on. On version 1 it stands below the
+caller's own group. Nothing here sets a limit. Standard library only: the keeper uses it.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def join(paths: list[str]) -> None:
 
 
 def remove(top: str, within_s: float = REMOVE_S) -> None:
-    """Remove a tree of groups. The kernel refuses while a process is in one: tried again until `within_s`, then OSError."""
+    """Remove a tree of groups. Refused while a process is in one: tried again for `within_s`, then OSError."""
     deadline = time.monotonic() + within_s
     while True:
         try:

@@ -22,12 +22,13 @@ from chaos.model.injections import Delete, Injection, Process, Proof, Signal
 from chaos.model.ports import Deployment, Emit, InjectionRefused, PlatformLost
 from chaos.platforms.lines import Lines
 from chaos.platforms.local import channel, owner
+from chaos.platforms.local.entrances import Entrances
 
 POLL_S = 0.02
 READ_BYTES_MAX = 4 * 1024 * 1024
 REPLY_S = 5.0
 GONE_S = 5.0
-CONTROLLER_STOP_S = 60.0
+CONTROLLER_STOP_S = 30.0
 MEMBERS_STOP_S = 10.0
 CONTROLLER = "controller"
 
@@ -58,13 +59,13 @@ class Life:
 class LocalCluster:
     """Implements `chaos.model.ports.Cluster`."""
 
-    def __init__(self, deployment: Deployment, emit: Emit, control: socket.socket, separate: bool) -> None:
-        self.owner: str | None = None
+    def __init__(self, deployment: Deployment, emit: Emit, control: socket.socket, isolation: str) -> None:
         self.up = anyio.Event()
         self._deployment = deployment
         self._emit = emit
         self._control = control
-        self._separate = separate
+        self._separate = isolation != "processes"
+        self._entrances = Entrances(deployment.run_dir / "platform", isolation)
         self._lives: dict[str, Life] = {}
         self._replies: dict[int, tuple[anyio.Event, list[str | None]]] = {}
         self._commands = 0
@@ -195,9 +196,11 @@ class LocalCluster:
                     done, answer = self._replies[number]
                     answer.append(error)
                     done.set()
-            case {"event": "owner", "owner": str(name)}:
-                self.owner = name
-            case {"event": "up"}:
+            case {"event": "up", "nodes": dict(nodes)}:
+                assert fd is not None
+                for name, namespace in nodes.items():
+                    self._entrances.node(name, _pid(fd) or -1, namespace)
+                os.close(fd)
                 self.up.set()
             case {"event": "started"}:
                 assert fd is not None
@@ -214,11 +217,10 @@ class LocalCluster:
         pid = _pid(pidfd) or -1
         lines = Lines(member, incarnation, epoch)
         self._lives[member] = Life(member, incarnation, pid, pidfd, message["mark"], events, lines)
+        self._entrances.pod(member, pid)
         t_s = message["mono_s"] - epoch
         node, address = message["node"], message["address"]
-        self._emit(
-            MemberStarted(t_s=t_s, member=member, incarnation=incarnation, node=node, address=address, pid=pid)
-        )
+        self._emit(MemberStarted(t_s=t_s, member=member, incarnation=incarnation, node=node, address=address, pid=pid))
 
     def _exited(self, message: channel.Message) -> None:
         life = self._lives.pop(message["member"])
@@ -227,6 +229,7 @@ class LocalCluster:
         for event in life.lines.end():
             self._emit(event)
         life.close()
+        self._entrances.gone(life.member)
         t_s = message["mono_s"] - self._deployment.epoch_mono_s
         status = message["status"]
         self._emit(MemberExited(t_s=t_s, member=life.member, incarnation=life.incarnation, status=status))
@@ -314,4 +317,3 @@ def find_in_pod(main: int, pid: int) -> int | None:
             if numbers and int(numbers[-1]) == pid and os.readlink(f"/proc/{candidate}/ns/pid") == namespace:
                 return candidate
     return None
-

@@ -19,6 +19,9 @@ import msgspec
 
 from chaos.platforms.local import cgroups
 
+ISOLATIONS = ("namespaces", "user-namespaces", "processes")
+"""Best first."""
+
 PROBE_S = 20.0
 MEMORY_GIB_MIN = 4.0
 DISK_GIB_MIN = 2.0
@@ -27,7 +30,7 @@ _PROBE = str(Path(__file__).with_name("probe.py"))
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One thing that was tried. `meaning` says what it is for, or what is lost without; `remedy` what to type, if any."""
+    """One thing that was tried. `meaning` says what it is for; `remedy` what to type to get it, if anything."""
 
     name: str
     ok: bool
@@ -37,8 +40,13 @@ class Check(msgspec.Struct, frozen=True):
 
 
 def isolation() -> str:
-    """The best isolation that works here: namespaces, user-namespaces or processes."""
-    return next(name for name in ("namespaces", "user-namespaces", "processes") if refusal(name) is None)
+    """The best isolation that works here."""
+    return available()[0]
+
+
+def available() -> tuple[str, ...]:
+    """Every isolation that works here, best first."""
+    return tuple(name for name in ISOLATIONS if refusal(name) is None)
 
 
 @functools.cache
@@ -94,7 +102,8 @@ def _user_namespaces() -> Check:
             return Check("user-namespaces", False, f"{reason} ({path} is {refused})", meaning, f"as root: {remedy}")
     if "\nSeccomp:\t2" in _read("/proc/self/status"):
         remedy = "start the container with --security-opt seccomp=unconfined --security-opt systempaths=unconfined"
-        return Check("user-namespaces", False, f"{reason} (a seccomp filter is in force, as in a container)", meaning, remedy)
+        found = f"{reason} (a seccomp filter is in force, as in a container)"
+        return Check("user-namespaces", False, found, meaning, remedy)
     return Check("user-namespaces", False, reason, meaning, "run as root, where namespaces may work")
 
 
@@ -106,7 +115,8 @@ def _cgroups() -> Check:
     names = sorted({c for h in found for c in h.controllers})
     text = f"version {found[0].version}: {', '.join(names)}"
     if not all(os.access(h.base, os.W_OK) for h in found):
-        return Check("cgroups", False, f"{text}; not writable", meaning, "run as root; in a container with --privileged")
+        remedy = "run as root; in a container with --privileged"
+        return Check("cgroups", False, f"{text}; not writable", meaning, remedy)
     return Check("cgroups", True, text, meaning)
 
 
@@ -119,7 +129,7 @@ def _bridges() -> Check:
 def _netem() -> Check:
     words, reason = _links()
     found = reason or words or "works"
-    remedy = "" if found == "works" else "as root: modprobe sch_netem (Debian: linux-image-amd64 has it, -cloud- has not)"
+    remedy = "" if found == "works" else "as root: modprobe sch_netem (a -cloud- kernel lacks it)"
     return Check("netem", found == "works", found, "faults that delay or lose packets", remedy)
 
 
@@ -136,7 +146,7 @@ def _resources() -> list[Check]:
     return [
         Check("cores", cores >= 2, f"{cores}", "trainers share them; with one, everything is slow"),
         Check("memory", memory >= MEMORY_GIB_MIN, f"{memory:.1f} GiB", f"a small job needs {MEMORY_GIB_MIN} GiB"),
-        Check("disk", disk >= DISK_GIB_MIN, f"{disk:.1f} GiB free here", f"runs are kept; {DISK_GIB_MIN} GiB are enough"),
+        Check("disk", disk >= DISK_GIB_MIN, f"{disk:.1f} GiB free here", f"runs are kept: {DISK_GIB_MIN} GiB"),
     ]
 
 

@@ -71,7 +71,7 @@ def be_separate(pod: dict[str, Any]) -> None:
 
 
 def show_own_interfaces() -> None:
-    """A /sys of the pod's own network namespace, with the cgroups where they were. Where that is refused, the old one."""
+    """A /sys of the pod's own network namespace, with the cgroups where they were. Kept as it was if refused."""
     groups = os.open("/sys/fs/cgroup", os.O_PATH) if os.path.isdir("/sys/fs/cgroup") else None
     try:
         kernel.mount("sysfs", "/sys", "sysfs", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)

@@ -5,7 +5,7 @@
 ALIVE_FD reads end-of-file when the keeper is gone; the kernel kills the host then as well. In namespaces every pod ends
 with the host, whatever ends it. Messages on CONTROL_FD are in `channel`:
 
-    to the runner     {"event": "owner" | "started" (with the pod's pidfd) | "exited" | "up" | "broken", ...}
+    to the runner     {"event": "started" (with the pod's pidfd) | "exited" | "up" (with the host's) | "broken", ...}
                       {"reply": id, "error": null | text}
     from the runner   {"id": 1, "do": "retire"}                                   no restarts from now on
                       {"id": 2, "do": "delete", "member": ..., "incarnation": ..}  kill; the next life starts at once
@@ -56,9 +56,10 @@ class Host:
         self._restarts = {member.name: Restarts(spec.restart) for member in spec.members}
         self._due: list[tuple[float, int, Member]] = [(0.0, n, member) for n, member in enumerate(spec.members)]
         self._count = len(spec.members)
-        self._setting_up: set[int] = set()
+        self._setting_up: dict[int, Life] = {}
         self._up = False
         self._retired = False
+        self._own = os.pidfd_open(os.getpid())
         self._poll = selectors.DefaultSelector()
 
     def run(self, alive: int) -> None:
@@ -77,12 +78,12 @@ class Host:
                 return
             if wake in ready:
                 os.read(wake, 4096)
-            for status in ready & self._setting_up:
-                self._set_up(status)
+            for status in ready & self._setting_up.keys():
+                self._set_up(self._setting_up[status])
             self._reap()
             if not self._up and not self._setting_up:
                 self._up = True
-                channel.send(self._control, {"event": "up"})
+                channel.send(self._control, {"event": "up", "nodes": self._ground.nodes()}, self._own)
 
     def _next_due_s(self) -> float | None:
         return max(0.0, self._due[0][0] - time.monotonic()) if self._due else None
@@ -93,19 +94,19 @@ class Host:
             self._incarnations[member.name] += 1
             life = self._ground.start(member, self._incarnations[member.name])
             self._lives[life.pid] = life
-            self._setting_up.add(life.status)
+            self._setting_up[life.status] = life
             self._poll.register(life.status, selectors.EVENT_READ)
             started = {"node": member.node, "address": life.address, "mono_s": life.started_mono_s, "mark": life.mark}
             channel.send(self._control, {"event": "started", **self._names(life), **started}, life.pidfd)
 
-    def _set_up(self, status: int) -> None:
-        """The pod runs its command, or says why not."""
-        words = os.read(status, STATUS_BYTES_MAX).decode()
-        self._poll.unregister(status)
-        self._setting_up.discard(status)
-        os.close(status)
+    def _set_up(self, life: Life) -> None:
+        """The pod runs its command, or says why not, or was killed before."""
+        words = os.read(life.status, STATUS_BYTES_MAX).decode()
+        self._poll.unregister(life.status)
+        del self._setting_up[life.status]
+        os.close(life.status)
         if words:
-            raise Broken(f"a pod could not be set up: {words}")
+            raise Broken(f"the pod of {life.member.name} could not be set up: {words}")
 
     def _reap(self) -> None:
         while True:
@@ -121,8 +122,8 @@ class Host:
 
     def _ended(self, life: Life, status: int) -> None:
         ended = time.monotonic()
-        if life.status in self._setting_up:
-            self._set_up(life.status)
+        if self._setting_up.get(life.status) is life:
+            self._set_up(life)
         os.close(life.pidfd)
         self._ground.clear(life)
         over = life.member.role == CONTROLLER and status == 0
@@ -175,7 +176,6 @@ def main() -> None:
     control.set_inheritable(False)
     control.setblocking(False)
     try:
-        channel.send(control, {"event": "owner", "owner": grant.owner})
         ground: Ground = Plain(spec, grant) if spec.isolation == "processes" else Separate(spec, grant)
         Host(spec, ground, control).run(alive)
     except (BrokenPipeError, ConnectionResetError):

@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 import traceback
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -95,7 +96,7 @@ def reserve_block(name: str) -> tuple[socket.socket, str]:
 
     The reservation is an abstract socket name, which the kernel frees when the keeper ends.
     """
-    first = hash_of(name)
+    first = zlib.crc32(name.encode()) % (250 * 250)  # Spread, so that a block is not taken again soon.
     for number in range(first, first + 250 * 250):
         block = f"127.{2 + number // 250 % 250}.{1 + number % 250}"
         reservation = socket.socket(socket.AF_UNIX)
@@ -105,11 +106,6 @@ def reserve_block(name: str) -> tuple[socket.socket, str]:
         except OSError:
             reservation.close()
     raise OSError("every block of 127.0.0.0/8 is taken by another cluster")
-
-
-def hash_of(name: str) -> int:
-    """A number that spreads neighbouring owners, so that a block is not taken again soon."""
-    return sum(byte * 31**place for place, byte in enumerate(reversed(name.encode()))) % (250 * 250)
 
 
 def wait(life: int, runner: int, host: int, signals: int) -> None:

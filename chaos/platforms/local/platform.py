@@ -3,10 +3,10 @@
     async with LocalPlatform().deploy(deployment, emit) as cluster: ...
 
 Leaves in the run's folder: `members/<member>/` (logs, events, scratch) and `platform/` (what was asked of the host, its
-log, the names of pods, and `enter.txt`: the line that opens a shell inside each pod). Leaves nothing else.
+log, the names of pods, and `enter.txt`: the line that opens a shell inside each pod or node). Leaves nothing else.
 
-A pod sees the machine's files, but has /tmp, /run and /dev/shm of its own; the run's folder, the interpreter, the import
-path and the runner's working folder stay visible there. Pods are separated for tests, not for safety.
+A pod sees the machine's files, but has /tmp, /run and /dev/shm of its own; the run's folder, the interpreter, the
+import path and the runner's working folder stay visible there. Pods are separated for tests, not for safety.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from chaos.platforms.local.spec import Member, Spec
 
 UP_S = 60.0
 CLEAN_UP_S = 30.0
-ISOLATIONS = ("namespaces", "user-namespaces", "processes")
 MEMBERS_MAX = 250
 
 _KEEPER = str(Path(__file__).with_name("keeper.py"))
@@ -39,17 +38,17 @@ _KEEPER = str(Path(__file__).with_name("keeper.py"))
 class LocalPlatform:
     """Implements `chaos.model.ports.Platform`.
 
-    `isolation` is one of ISOLATIONS; None takes the best that works here. `visible` are further paths that pods shall
-    see although they lie below /tmp, /run or /dev/shm. ValueError when the isolation is unknown or refused here.
+    `isolation` is one of `doctor.ISOLATIONS`; None takes the best that works here. `visible` are further paths that
+    pods shall see although they lie below /tmp, /run or /dev/shm. ValueError when the isolation is unknown or refused.
     """
 
     name = "local"
 
     def __init__(self, isolation: str | None = None, visible: Iterable[Path] = ()) -> None:
-        if isolation is not None and isolation not in ISOLATIONS:
-            near = difflib.get_close_matches(isolation, ISOLATIONS, 1)
+        if isolation is not None and isolation not in doctor.ISOLATIONS:
+            near = difflib.get_close_matches(isolation, doctor.ISOLATIONS, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            raise ValueError(f"unknown isolation {isolation!r}; known are {', '.join(ISOLATIONS)}{hint}")
+            raise ValueError(f"unknown isolation {isolation!r}; known are {', '.join(doctor.ISOLATIONS)}{hint}")
         if isolation is not None:
             refusal = doctor.refusal(isolation)
             if refusal is not None:
@@ -72,7 +71,7 @@ class LocalPlatform:
         sweep.remove(sweep.find())
         ours, hosts = channel.pair()
         life, life_of_keeper = os.pipe()
-        cluster = LocalCluster(deployment, emit, ours, separate=self._isolation != "processes")
+        cluster = LocalCluster(deployment, emit, ours, self._isolation)
         with ours:
             keeper = _start_keeper(spec_path, life, hosts)
             try:

@@ -48,6 +48,9 @@ class Ground(Protocol):
     def start(self, member: Member, incarnation: int) -> Life:
         """Start the member's command in a new pod."""
 
+    def nodes(self) -> dict[str, int]:
+        """Each node's network namespace, as an open file of this process."""
+
     def clear(self, life: Life) -> None:
         """Its main process is gone: end what is left of the pod, return when all of it is gone."""
 
@@ -93,6 +96,9 @@ class Separate:
         life.groups = groups
         return life
 
+    def nodes(self) -> dict[str, int]:
+        return {name: node.namespace.fd for name, node in self._fabric.nodes.items()}
+
     def clear(self, life: Life) -> None:
         for group in life.groups:
             with suppress(OSError):  # The keeper removes it at the end.
@@ -121,6 +127,9 @@ class Plain:
         life = _spawn(self._spec, self._grant.owner, member, incarnation, pod, values, self._addresses, environ)
         life.folder = folder
         return life
+
+    def nodes(self) -> dict[str, int]:
+        return {}
 
     def clear(self, life: Life) -> None:
         left = processes.kill_all(processes.of_pod(life.mark, life.pid))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 
 sys.path.insert(0, os.path.abspath(f"{__file__}/../../../.."))
 
@@ -20,6 +21,11 @@ def namespaces() -> None:
     """All that host and pods do to be apart: new namespaces, /proc and tmpfs mounts, a pod's namespaces within."""
     kernel.unshare(kernel.CLONE_NEWPID)
     _in_child(_as_host)
+
+
+def user_namespaces() -> None:
+    kernel.become_root_in_user_namespace()
+    namespaces()
 
 
 def _as_host() -> None:
@@ -35,7 +41,7 @@ def _separate() -> None:
     kernel.mount("tmpfs", "/tmp", "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV)
 
 
-def _in_child(what: object) -> None:
+def _in_child(what: Callable[[], None]) -> None:
     """Run `what` in a child, pid 1 of the new pid namespace; its failure ends this process too."""
     pid = os.fork()
     if pid == 0:
@@ -63,9 +69,8 @@ def links() -> None:
             print(f"netem: {error}")
 
 
-def _exit_with(what: object) -> None:
+def _exit_with(what: Callable[[], None]) -> None:
     try:
-        assert callable(what)
         what()
     except Exception as error:
         print(error)
@@ -80,7 +85,7 @@ def main() -> None:
         case "namespaces":
             _exit_with(namespaces)
         case "user-namespaces":
-            _exit_with(lambda: (kernel.become_root_in_user_namespace(), namespaces()))
+            _exit_with(user_namespaces)
         case "links":
             if os.geteuid() != 0:
                 kernel.become_root_in_user_namespace()

@@ -1,8 +1,8 @@
 """What dead runs may have left on this machine, found and removed.
 
-A keeper removes all of its cluster; only one that was itself killed cannot. Then empty cgroups may stay, and in clusters
-of plain processes a pod's children and temporary folder. What belongs to a living keeper, or to one that cannot be seen
-from here (another pid namespace, such as a container's), is never touched.
+A keeper removes all of its cluster; only one that was itself killed cannot. Then empty cgroups may stay, and in
+clusters of plain processes a pod's children and temporary folder. What belongs to a living keeper, or to one that
+cannot be seen from here (another pid namespace, such as a container's), is never touched.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ class Leftover(msgspec.Struct, frozen=True):
     kind: Literal["cgroup", "folder", "process"]
     name: str
     owner: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
 
 
 def find() -> list[Leftover]:
