@@ -11,7 +11,6 @@ import path and the runner's working folder stay visible there. Pods are separat
 
 from __future__ import annotations
 
-import difflib
 import os
 import socket
 import subprocess
@@ -23,6 +22,7 @@ from pathlib import Path
 import anyio
 import msgspec
 
+from chaos.model.errors import BadInput, near
 from chaos.model.ports import Cluster, Deployment, Emit, PlatformLost
 from chaos.platforms.local import channel, doctor, sweep
 from chaos.platforms.local.cluster import LocalCluster
@@ -39,20 +39,18 @@ class LocalPlatform:
     """Implements `chaos.model.ports.Platform`.
 
     `isolation` is one of `doctor.ISOLATIONS`; None takes the best that works here. `visible` are further paths that
-    pods shall see although they lie below /tmp, /run or /dev/shm. ValueError when the isolation is unknown or refused.
+    pods shall see although they lie below /tmp, /run or /dev/shm. BadInput when the isolation is unknown or refused.
     """
 
     name = "local"
 
     def __init__(self, isolation: str | None = None, visible: Iterable[Path] = ()) -> None:
         if isolation is not None and isolation not in doctor.ISOLATIONS:
-            near = difflib.get_close_matches(isolation, doctor.ISOLATIONS, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise ValueError(f"unknown isolation {isolation!r}; known are {', '.join(doctor.ISOLATIONS)}{hint}")
+            raise BadInput(f"unknown isolation {isolation!r}; {near(isolation, doctor.ISOLATIONS)}")
         if isolation is not None:
             refusal = doctor.refusal(isolation)
             if refusal is not None:
-                raise ValueError(f"isolation {isolation!r} does not work here: {refusal}")
+                raise BadInput(f"isolation {isolation!r} does not work here: {refusal}")
         self._isolation = isolation or doctor.isolation()
         self._visible = tuple(visible)
 
@@ -94,7 +92,7 @@ class LocalPlatform:
     def _write_spec(self, deployment: Deployment) -> Path:
         workload, placements = deployment.workload, deployment.topology.placements
         if len(placements) > MEMBERS_MAX:
-            raise ValueError(f"{len(placements)} members; the local platform takes at most {MEMBERS_MAX}")
+            raise BadInput(f"{len(placements)} members; the local platform takes at most {MEMBERS_MAX}")
         members = [Member(p.member, p.role, p.node, workload.command(p.member)) for p in placements]
         run_dir = deployment.run_dir.resolve()
         spec = Spec(
