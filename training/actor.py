@@ -6,6 +6,7 @@ of the whole member. Light to import, because Monarch imports it before the trai
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -73,6 +74,7 @@ class Life:
 
     def _build_and_train(self) -> None:
         began = time.monotonic()
+        gc.disable()  # nothing to collect in 6 s of imports; TorchTitan collects by hand, at its own steps
         job, worker = self._job, self._worker
         if recipes.find(job.recipe).device == "cpu":
             from training import cpu

@@ -81,11 +81,20 @@ def dense_attention() -> type[Any]:
         ) -> torch.Tensor:
             assert out_transform is None, "no log-sum-exp from scaled_dot_product_attention"
             query, key, value = (x.transpose(1, 2) for x in (q_BLNH, k_BLNH, v_BLNH))
-            batch, _heads, length, _dim = query.shape
-            mask = create_mask(attention_masks.mask_mod, batch, None, length, length, device=query.device)
+            mask = self._dense_mask(attention_masks, query)
             out = F.scaled_dot_product_attention(
                 query, key, value, attn_mask=mask, scale=scale, enable_gqa=enable_gqa
             )
             return out.transpose(1, 2)
+
+        @staticmethod
+        def _dense_mask(block_mask: Any, query: torch.Tensor) -> torch.Tensor:
+            """Made once per batch and kept on the block mask, which all layers share: it costs as much as a layer."""
+            known: torch.Tensor | None = getattr(block_mask, "dense", None)
+            if known is None:
+                batch, _heads, length, _dim = query.shape
+                known = create_mask(block_mask.mask_mod, batch, None, length, length, device=query.device)
+                block_mask.dense = known
+            return known
 
     return DenseAttention

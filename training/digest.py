@@ -57,7 +57,5 @@ def _feed(state: Any, text: bytes) -> None:
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:
     """This rank's bytes, on the CPU, in order."""
-    plain = tensor.detach()
-    if isinstance(plain, DTensor):
-        plain = plain.to_local()
-    return plain.cpu().contiguous()
+    plain = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return plain.detach().cpu().contiguous()

@@ -39,7 +39,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     digest_every: Annotated[int, Meta(ge=0, description="steps between digests of the state; 0: none")] = 1
     log_every: Annotated[int, Meta(ge=1, description="steps between lines in a trainer's log")] = 20
 
-    batch: Annotated[int, Meta(ge=1, description="sequences per replica and step")] = 2
+    batch: Annotated[int, Meta(ge=1, description="sequences per replica and step")] = 1
     seq_len: Annotated[int, Meta(ge=16, description="tokens per sequence")] = 128
     learning_rate: Annotated[float, Meta(gt=0, description="peak rate, after the warm-up")] = 8e-4
     warmup_steps: Annotated[int, Meta(ge=0, description="committed steps until the peak rate")] = 10
