@@ -79,7 +79,7 @@ class SurvivorsContinue(Monitor[SurvivorsContinueLimits]):
             "uncommitted_tries": sum(sum(aftermath.discards) for aftermath in judged),
             "largest_gap_s": max((gap.lasted_s for gap in everyday), default=None),
         }
-        late = [gap for gap in [*waits, *everyday] if gap.lasted_s > self.limit.gap_s_max and not gap.blind]
+        late = list(filter(self._late, waits)) or list(filter(self._late, everyday))
         if late:
             longest = max(late, key=lambda gap: gap.lasted_s)
             return self.finding(Outcome.FAIL, self._said_late(longest, judged), measures, longest.evidence)
@@ -91,6 +91,9 @@ class SurvivorsContinue(Monitor[SurvivorsContinueLimits]):
             return self.finding(Outcome.PASS, reading, measures)
         evidence = [worst.hit.seq, *(seq for gap in worst.gaps for seq in gap.evidence)]
         return self.finding(Outcome.PASS, _said(worst, len(judged)), measures, evidence)
+
+    def _late(self, gap: _Gap) -> bool:
+        return gap.lasted_s > self.limit.gap_s_max and not gap.blind
 
     def _doubt(self, aftermaths: list[_Aftermath], waits: list[_Gap], everyday: list[_Gap], past: Past) -> str | None:
         """Why nothing can be said; None when it can."""

@@ -1,0 +1,68 @@
+"""`fault_in_force`: without a proven fault a run proves nothing."""
+
+from __future__ import annotations
+
+from journals import STEP_S, Story, about, judge, lost_and_back, steady
+
+from chaos.api import Outcome, events
+
+
+def finding(story: Story):
+    return judge(story)["fault_in_force"]
+
+
+def test_measures_of_a_fault_in_force() -> None:
+    found = finding(lost_and_back())
+    assert found.reading == "pod.kill of replica-1: in force, proven within 20 ms of the decision"
+    assert found.measures == {"faults_planned": 1, "faults_in_force": 1, "latency_s": 0.02}
+    story = lost_and_back()
+    (proof,) = [event.seq for event in story.journal() if isinstance(event, events.InjectionInForce)]
+    assert found.evidence == (proof,)
+
+
+def test_no_fault_planned() -> None:
+    assert finding(steady()).reading == "no fault was planned"
+    assert finding(steady()).measures == {"faults_planned": 0, "faults_in_force": 0, "latency_s": None}
+
+
+def test_a_missed_trigger() -> None:
+    story = lost_and_back().drop(about(events.FaultStarted)).drop(about(events.InjectionInForce))
+    story.now_s = 12.0
+    found = finding(story.say(events.FaultMissed, "runner", fault_id="fault-0", reason="step 900 was not reached"))
+    assert found.outcome is Outcome.UNKNOWN
+    assert found.reading == "fault-0 (pod.kill of replica-1) was not in force: step 900 was not reached"
+    assert found.measures["faults_in_force"] == 0
+
+
+def test_a_refused_injection() -> None:
+    story = lost_and_back().drop(about(events.InjectionInForce))
+    story.now_s = 12.0
+    injection = story.faults[0].injections[0]
+    found = finding(story.say(events.InjectionFailed, "runner", fault_id="fault-0", injection=injection, reason="gone"))
+    assert found.outcome is Outcome.UNKNOWN
+    assert found.reading == "fault-0 (pod.kill of replica-1) was not in force: gone"
+
+
+def test_a_fault_that_never_started() -> None:
+    found = finding(lost_and_back().drop(about(events.FaultStarted)).drop(about(events.InjectionInForce)))
+    assert found.outcome is Outcome.UNKNOWN
+    assert found.reading == "fault-0 (pod.kill of replica-1) was never started"
+
+
+def test_one_injection_of_two_unproven() -> None:
+    story = Story().deploy().train(12).kill("replica-1", "replica-2").train(5).drain().end()
+    second = story.faults[0].injections[1]
+    found = finding(story.drop(about(events.InjectionInForce, injection=second)))
+    assert found.outcome is Outcome.UNKNOWN
+    assert found.reading.endswith("was started, but 1 injection of it never proven in force")
+
+
+def test_a_victim_that_trains_on_was_not_killed() -> None:
+    story = lost_and_back()
+    (hit,) = [event for event in story.told if isinstance(event, events.InjectionInForce)]
+    story.now_s, story.group, story.step, story.quorum_id = hit.t_s, {"replica-1"}, 12, 1
+    story.incarnation["replica-1"] = 1
+    story.wait(STEP_S).discard()
+    found = finding(story)
+    assert found.outcome is Outcome.UNKNOWN
+    assert found.reading.endswith("was not in force: replica-1 was called dead and tried step 13 afterwards")

@@ -1,0 +1,78 @@
+"""`no_collateral`: members that no fault was aimed at live on."""
+
+from __future__ import annotations
+
+import pytest
+from journals import Story, about, failing, judge, judge_live, lost, lost_and_back
+
+from chaos.api import Outcome, events
+
+
+def test_measures_of_a_good_run() -> None:
+    found = judge(lost_and_back())["no_collateral"]
+    assert found.reading == "4 members not hit by a fault lived on"
+    assert found.measures == {"members_not_hit": 4, "members_lost": 0, "exits": 0}
+
+
+def test_a_survivor_that_dies_at_the_rejoin() -> None:
+    """The donor race: the healthy die when the lost one comes back."""
+    story = lost().restart("replica-1").train(9).build("replica-1").join("replica-1")
+    for member in ("replica-0", "replica-2"):
+        story.say(events.TrainerFailed, member, 0.1, error="RuntimeError: got mixed torch.Tensor and DTensor")
+        story.say(events.MemberExited, member, 0.2, status=1)
+    findings, broken = judge_live(story.wait(1.0).drain().end())
+    found = findings["no_collateral"]
+    assert found.outcome is Outcome.FAIL
+    assert found.reading == (
+        "replica-0 failed (RuntimeError: got mixed torch.Tensor and DTensor) 8.1 s after replica-1 was hit; "
+        "so did replica-2"
+    )
+    assert found.measures == {"members_not_hit": 4, "members_lost": 2, "exits": 2}
+    failed = [e.seq for e in story.journal() if isinstance(e, events.TrainerFailed)]
+    assert broken["no_collateral"] == failed[0], "a live run must stop at once"
+
+
+@pytest.mark.parametrize("member", ["replica-0", "replica-2", "lighthouse", "controller"])
+def test_any_member_counts(member: str) -> None:
+    story = lost_and_back()
+    story.now_s = 12.0
+    found = judge(story.say(events.MemberExited, member, status=-6))["no_collateral"]
+    assert found.outcome is Outcome.FAIL
+    assert found.reading == f"{member} was ended by signal 6 0.8 s after replica-1 was hit"
+
+
+def test_a_death_before_the_first_fault_is_a_finding() -> None:
+    story = Story().deploy().train(6).say(events.MemberExited, "replica-1", status=1).train(6).kill("replica-1")
+    found = judge(story.train(10).drain().end())["no_collateral"]
+    assert found.outcome is Outcome.FAIL
+    assert found.reading == "replica-1 exited with status 1 at 8.1 s, before any fault was in force"
+
+
+@pytest.mark.parametrize("kind", [events.MemberStarted, events.TrainerStarted])
+def test_a_second_start_shows_a_death_that_was_not_seen(kind) -> None:
+    story = lost_and_back()
+    first = next(e for e in story.told if about(kind, "replica-2")(e))
+    incarnation = 2 if kind is events.MemberStarted else 1
+    story.told.append(type(first)(**{**{n: getattr(first, n) for n in first.__struct_fields__}, "t_s": 13.0}))
+    story.alter(lambda e: e is story.told[-1], incarnation=incarnation)
+    findings, broken = judge_live(story)
+    assert findings["no_collateral"].outcome is Outcome.FAIL
+    assert findings["no_collateral"].reading == "replica-2 was started again 1.8 s after replica-1 was hit"
+    assert "no_collateral" in broken
+
+
+def test_a_victim_may_need_several_lives() -> None:
+    story = lost().restart("replica-1").train(3).build("replica-1")
+    story.say(events.MemberExited, "replica-1", status=1).restart("replica-1").train(3).build("replica-1")
+    findings = judge(story.join("replica-1").train(10).drain().end())
+    assert not failing(findings)
+    assert findings["replicas_rejoin"].reading.endswith("it took 2 attempts")
+
+
+def test_a_trainer_that_stops_by_itself_is_no_finished_job() -> None:
+    story = lost_and_back()
+    story.now_s = 13.0
+    story.say(events.TrainerFinished, "replica-2", step=20, reason="stopped")
+    found = judge(story.say(events.MemberExited, "replica-2", 0.1, status=0))["no_collateral"]
+    assert found.outcome is Outcome.FAIL
+    assert found.reading == "replica-2 exited with status 0 1.9 s after replica-1 was hit"

@@ -1,0 +1,115 @@
+"""`one_quorum`: the job never splits in two."""
+
+from __future__ import annotations
+
+from journals import Story, about, failing, judge, judge_live, lost, lost_and_back
+
+from chaos.api import Outcome, events
+
+
+def split() -> Story:
+    """From step 12 on replica-0 goes on alone while the other two form a quorum of their own."""
+    story = Story().deploy().train(12)
+    now_s, step = story.now_s, story.step
+    story.group = {"replica-0"}
+    story.regroup().train(3)
+    story.now_s, story.step, story.group = now_s, step, {"replica-1", "replica-2"}
+    return story.regroup().train(3)
+
+
+def test_measures_of_a_good_run() -> None:
+    found = judge(lost_and_back())["one_quorum"]
+    assert found.reading == "each of 39 steps was committed by one quorum"
+    assert found.measures == {"steps_checked": 39, "quorums": 3, "splits": 0, "reused_ids": 0}
+
+
+def test_a_split() -> None:
+    story = split().drain().end()
+    findings, broken = judge_live(story)
+    found = findings["one_quorum"]
+    assert found.outcome is Outcome.FAIL
+    assert found.reading == (
+        "step 13 was committed by replica-0 in quorum 2 and replica-1 and replica-2 in quorum 3; 2 more such"
+    )
+    assert found.measures["splits"] == 3
+    thirteen = [e.seq for e in story.journal() if about(events.Step, step=13)(e)]
+    assert sorted(found.evidence) == thirteen
+    assert broken["one_quorum"] in thirteen, "a live run must stop at once"
+
+
+def test_a_step_discarded_in_one_quorum_and_committed_in_the_next_is_fine() -> None:
+    discarded = [e for e in lost_and_back().told if about(events.Step, committed=False, quorum_id=1)(e)]
+    assert {event.step for event in discarded} == {13}
+    assert judge(lost_and_back())["one_quorum"].outcome is Outcome.PASS
+
+
+def last_words() -> Story:
+    """replica-1 commits step 13 a moment before it dies; the others discard it and train it again without it."""
+    story = Story().deploy().train(12)
+    story.wait(0.5)._step("replica-1", 13, True, 0.0, "gone with it")
+    story.wait(0.01).kill("replica-1").wait(1.0).discard().regroup().train(7)
+    return story.restart("replica-1").train(9).build("replica-1").join("replica-1").train(10)
+
+
+def test_a_commit_that_died_with_its_replica_is_no_split() -> None:
+    findings, broken = judge_live(last_words().drain().end())
+    assert not failing(findings)
+    assert not broken
+    assert findings["same_state"].outcome is Outcome.PASS
+    assert findings["progress"].measures["falls_back"] == 0
+
+
+def test_it_is_one_when_the_replica_lived_on() -> None:
+    story = last_words()
+    story.now_s = 14.0
+    story.incarnation["replica-1"], story.quorum_id = 1, 1
+    story._step("replica-1", 14, True, 0.0, "gone with it")
+    findings = judge(story.wait(20.0).drain().end())
+    assert {"one_quorum", "same_state"} <= failing(findings)
+
+
+def test_more_committers_than_participants() -> None:
+    """A restarted lighthouse gave one of three a quorum of its own under the old id."""
+    story = lost_and_back().alter(about(events.Step, "replica-2", step=20), participants=1)
+    found = judge(story)["one_quorum"]
+    assert found.outcome is Outcome.FAIL
+    assert found.reading == ("replica-0 and replica-2 committed step 20 in quorum 2, which had 1 participant")
+
+
+def test_a_healing_replica_is_no_participant_and_commits() -> None:
+    steps = [e for e in lost_and_back().told if about(events.Step, step=30)(e)]
+    assert {(e.member, e.healing, e.participants) for e in steps} == {
+        ("replica-0", False, 2),
+        ("replica-1", True, 2),
+        ("replica-2", False, 2),
+    }
+    assert judge(lost_and_back())["one_quorum"].outcome is Outcome.PASS
+
+
+def test_an_id_used_again_for_others() -> None:
+    story = lost_and_back().alter(about(events.Quorum, quorum_id=3), quorum_id=1, members=("replica-0", "replica-1"))
+    found = judge(story)["one_quorum"]
+    assert found.outcome is Outcome.FAIL
+    assert found.reading.startswith("quorum 1 was replica-0, replica-1 and replica-2, then replica-0 and replica-1")
+
+
+def test_a_new_lighthouse_may_count_anew() -> None:
+    story = Story().deploy().train(12).kill("lighthouse").restart("lighthouse")
+    story.say(events.LighthouseStarted, "lighthouse").train(5).kill("replica-1").wait(1.0).discard()
+    story.quorum_id = 0
+    found = judge(story.regroup().train(5).drain().end())["one_quorum"]
+    assert found.outcome is Outcome.PASS
+
+
+def test_unknown_members_are_not_compared() -> None:
+    story = lost_and_back().alter(about(events.Quorum, quorum_id=3), quorum_id=1, members=None)
+    assert judge(story)["one_quorum"].outcome is Outcome.PASS
+
+
+def test_no_commits_at_all() -> None:
+    found = judge(Story().deploy().drain().end())["one_quorum"]
+    assert (found.outcome, found.reading) == (Outcome.UNKNOWN, "no step was committed")
+
+
+def test_lost_before_any_return_is_still_one_quorum() -> None:
+    assert judge(lost().drain().end())["one_quorum"].outcome is Outcome.PASS

@@ -1,0 +1,103 @@
+"""`progress`: the job keeps moving forward."""
+
+from __future__ import annotations
+
+import pytest
+from journals import Story, about, failing, judge, lost, lost_and_back, steady
+
+from chaos.api import Outcome, events
+from chaos.monitors.progress import ProgressLimits
+
+
+def test_measures_of_a_good_run() -> None:
+    found = judge(lost_and_back())["progress"]
+    assert found.reading == (
+        "39 steps committed, never more than 1.6 s apart; 2.00 steps/s before the first fault, 2.00 after the last return"
+    )
+    assert found.measures == {
+        "steps_committed": 39,
+        "steps_per_s_before": pytest.approx(2.0),
+        "steps_per_s_after": pytest.approx(2.0),
+        "longest_stall_s": pytest.approx(1.62),
+        "falls_back": 0,
+    }
+
+
+def test_rates_without_a_fault_and_without_a_return() -> None:
+    assert judge(steady())["progress"].measures["steps_per_s_after"] is None
+    assert judge(lost().drain().end())["progress"].measures["steps_per_s_after"] is None
+
+
+@pytest.mark.parametrize(("stall_s", "outcome"), [(59.0, Outcome.PASS), (61.0, Outcome.FAIL)])
+def test_a_stall(stall_s: float, outcome: Outcome) -> None:
+    story = Story().deploy().train(12).wait(stall_s).train(12).drain().end()
+    found = judge(story)["progress"]
+    assert found.outcome is outcome
+    assert found.measures["longest_stall_s"] == pytest.approx(stall_s + 0.5)
+    if outcome is Outcome.FAIL:
+        assert found.reading == "no new step was committed for 61.5 s after step 12 (at most 60)"
+
+
+def test_the_threshold_is_the_authors() -> None:
+    assert judge(lost_and_back(), progress=ProgressLimits(stall_s_max=1.5))["progress"].outcome is Outcome.FAIL
+
+
+def test_a_stall_until_the_end() -> None:
+    story = Story().deploy().train(12).wait(100.0).drain().end()
+    assert judge(story)["progress"].outcome is Outcome.FAIL
+
+
+def test_a_stall_counts_though_the_run_was_broken_off() -> None:
+    story = Story().deploy().train(12).wait(100.0).end(completed=False)
+    assert judge(story)["progress"].outcome is Outcome.FAIL
+
+
+def test_a_state_that_falls_back_to_the_start() -> None:
+    """Kill A, restart A, kill B before A has healed: a fresh state goes on alone."""
+    story = Story(2).deploy().train(12).kill("replica-0").wait(1.0).regroup().train(3)
+    story.restart("replica-0").wait(5.0).build("replica-0").kill("replica-1").wait(1.0)
+    story.step, story.group, story.healing = 0, {"replica-0"}, set()
+    found = judge(story.regroup().train(8).drain().end())["progress"]
+    assert found.outcome is Outcome.FAIL
+    assert found.measures["falls_back"] == 8
+    assert found.reading == (
+        "the state fell back: replica-0 committed step 1 at 20.1 s, which replica-0 had committed at 5.6 s "
+        "(8 such commits)"
+    )
+
+
+def test_a_replica_that_trains_a_step_twice() -> None:
+    story = steady()
+    story.now_s = 18.0
+    story._step("replica-0", 20, True, 0.0, None)
+    findings = judge(story)
+    assert findings["progress"].outcome is Outcome.FAIL
+    assert failing(findings) == {"progress"}
+
+
+def test_a_step_that_the_group_trains_again_in_a_later_quorum() -> None:
+    story = Story().deploy().train(12)
+    story.step = 9
+    found = judge(story.regroup().train(1).drain().end())["progress"]
+    assert found.outcome is Outcome.FAIL
+    assert found.measures["falls_back"] == 3
+
+
+def test_no_commits_at_all() -> None:
+    found = judge(Story().deploy().wait(100.0).drain().end())["progress"]
+    assert (found.outcome, found.reading) == (Outcome.UNKNOWN, "no step was committed")
+
+
+def test_other_replicas_may_wait_when_the_job_moves() -> None:
+    """Progress is the job's, not each replica's."""
+    story = Story().deploy().train(12)
+    story.group.discard("replica-2")
+    findings = judge(story.regroup().train(80).drain().end())
+    assert findings["progress"].outcome is Outcome.PASS
+    assert failing(findings) == {"survivors_continue"}
+
+
+def test_nothing_is_due_once_all_steps_are_trained() -> None:
+    story = steady().drop(about(events.PhaseStarted, phase="drain")).drop(about(events.RunEnded))
+    story.drop(about(events.MemberExited)).alter(about(events.TrainerFinished), reason="steps_reached")
+    assert judge(story.wait(200.0).phase("drain").end())["progress"].outcome is Outcome.PASS
