@@ -12,7 +12,8 @@ from chaos.monitors.progress import ProgressLimits
 def test_measures_of_a_good_run() -> None:
     found = judge(lost_and_back())["progress"]
     assert found.reading == (
-        "39 steps committed, never more than 1.6 s apart; 2.00 steps/s before the first fault, 2.00 after the last return"
+        "39 steps committed, never more than 1.6 s apart; "
+        "2.00 steps/s before the first fault, 2.00 after the last return"
     )
     assert found.measures == {
         "steps_committed": 39,
