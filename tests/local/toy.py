@@ -8,6 +8,7 @@ same session. The controller has no trainer. SIGTERM ends it with status 0. Stan
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -93,7 +94,8 @@ class Toy:
     def do_orphan(self) -> int:
         """Leave a grandchild with a session of its own behind; its pid."""
         reader, writer = os.pipe()
-        if os.fork() == 0:
+        between = os.fork()
+        if between == 0:
             os.setsid()
             pid = os.fork()
             if pid == 0:
@@ -102,6 +104,8 @@ class Toy:
                     signal.pause()
             os.write(writer, str(pid).encode())
             os._exit(0)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(between, 0)
         return int(os.read(reader, 20))
 
 
