@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated
 
 import anyio
-import click
 import msgspec
 import typer
 from rich.console import Console
@@ -140,13 +139,13 @@ def main() -> None:
     """Entry point: every mistake of the user's is one line and exit code 64."""
     try:
         status = app(standalone_mode=False)
-    except click.ClickException as error:
+    except typer.TyperException as error:
         status = _refuse(error.format_message(), EXIT_BAD_INPUT)
     except BadInput as error:
         status = _refuse(str(error), EXIT_BAD_INPUT)
     except (MachineUnfit, PlatformLost, journal.JournalBroken) as error:
         status = _refuse(str(error), EXIT_MACHINE)
-    except (click.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         status = _refuse("interrupted", EXIT_MACHINE)
     sys.exit(status if isinstance(status, int) else 0)
 
@@ -171,12 +170,10 @@ def _go(work: Callable[[], Awaitable[None]]) -> None:
     try:
         anyio.run(_interruptible, work)
     except BaseExceptionGroup as group:
-        known = group.subgroup((journal.JournalBroken, PlatformLost, MachineUnfit))
-        while isinstance(known, BaseExceptionGroup):
-            known = known.exceptions[0]
-        if known is not None:
-            raise known from group
-        raise
+        cause: BaseException | None = group.subgroup((journal.JournalBroken, PlatformLost, MachineUnfit))
+        while isinstance(cause, BaseExceptionGroup):
+            cause = cause.exceptions[0]
+        raise cause or group from None
 
 
 async def _interruptible(work: Callable[[], Awaitable[None]]) -> None:

@@ -6,6 +6,7 @@ Nothing is started but the job's own short description program. Every refusal co
 from __future__ import annotations
 
 import importlib.util
+import os
 import random
 import subprocess
 import sys
@@ -55,7 +56,9 @@ def describe(spec: WorkloadSpec, seed: int) -> Workload:
     for key, value in spec.settings.items():
         command += ["--set", f"{key}={_text(value)}"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=DESCRIBE_TIMEOUT_S, check=False)
+        done = subprocess.run(
+            command, env=_same_imports(), capture_output=True, text=True, timeout=DESCRIBE_TIMEOUT_S, check=False
+        )
     except subprocess.TimeoutExpired:
         raise BadInput(f"`{' '.join(command)}` did not end within {DESCRIBE_TIMEOUT_S:.0f} s") from None
     if done.returncode != 0:
@@ -64,6 +67,11 @@ def describe(spec: WorkloadSpec, seed: int) -> Workload:
         return msgspec.json.decode(done.stdout, type=Workload)
     except msgspec.MsgspecError as misfit:
         raise BadInput(f"workload.program {spec.program!r} printed no workload description: {misfit}") from None
+
+
+def _same_imports() -> dict[str, str]:
+    """An environment in which a program finds every module that this one finds."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
 def _text(value: str | int | float | bool) -> str:

@@ -9,25 +9,23 @@ import functools
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import entry_points
-from typing import Any, TypeVar
+from typing import Any, cast
 
 from chaos.api import Fault, Monitor
-
-T = TypeVar("T")
 
 
 @functools.cache
 def faults() -> Mapping[str, type[Fault]]:
     """Name -> fault, sorted by name."""
-    return _named(_classes("chaos.faults", Fault))
+    return cast(Mapping[str, type[Fault]], _named("chaos.faults", Fault))
 
 
 @functools.cache
 def monitors() -> Mapping[str, type[Monitor[Any]]]:
     """Name -> monitor, sorted by name."""
-    return _named(_classes("chaos.monitors", Monitor))
+    return cast(Mapping[str, type[Monitor[Any]]], _named("chaos.monitors", Monitor))
 
 
 def summary(member: type) -> str:
@@ -35,23 +33,19 @@ def summary(member: type) -> str:
     return (inspect.getdoc(member) or "").partition("\n")[0]
 
 
-def _classes(group: str, base: type[T]) -> list[type[T]]:
-    found = []
+def _classes(group: str, base: type) -> Iterator[type]:
     for package_name in sorted({entry.value for entry in entry_points(group=group)}):
         package = importlib.import_module(package_name)
         for info in pkgutil.iter_modules(package.__path__, f"{package_name}."):
             module = importlib.import_module(info.name)
-            found += [
-                member
-                for member in vars(module).values()
-                if inspect.isclass(member) and issubclass(member, base) and member.__module__ == module.__name__
-            ]
-    return found
+            for member in vars(module).values():
+                if inspect.isclass(member) and issubclass(member, base) and member.__module__ == module.__name__:
+                    yield member
 
 
-def _named(classes: list[type[T]]) -> Mapping[str, type[T]]:
-    named: dict[str, type[T]] = {}
-    for member in classes:
+def _named(group: str, base: type) -> Mapping[str, type]:
+    named: dict[str, type] = {}
+    for member in _classes(group, base):
         name = getattr(member, "name", None)
         if not isinstance(name, str):
             continue
