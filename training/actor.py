@@ -150,7 +150,8 @@ def configure_logging(worker: announce.Worker) -> None:
     handler.setFormatter(logging.Formatter(f"%(asctime)s {tag} %(name)s: %(message)s", datefmt="%H:%M:%S"))
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(logging.WARNING)
+    root.setLevel(logging.ERROR)
+    logging.getLogger("torchft").setLevel(logging.WARNING)
     logging.getLogger("training").setLevel(logging.INFO)
     logging.captureWarnings(True)
     logging.getLogger("py.warnings").setLevel(logging.ERROR)

@@ -86,7 +86,7 @@ class Launcher:
                 for task in (watch, *keepers):
                     task.cancel()
         finally:
-            self._end_all()
+            await asyncio.shield(self._end_all())
         self._look()
         for line in self._progress.summary():
             self._say(line)
@@ -187,24 +187,23 @@ class Launcher:
         print(f"{time.monotonic() - self._began:7.1f} s  {line}", flush=True)
 
     def _reap(self) -> None:
-        """Collect descendants whose parents ended; members are collected by who awaits them."""
+        """Collect descendants whose parents ended; members are collected by asyncio."""
         ours = {child.pid for child in self._processes.values()}
         for pid in process.children(os.getpid()):
             if pid not in ours:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, os.WNOHANG)
 
-    def _end_all(self) -> None:
-        """End every descendant: members politely first, then whatever is left."""
+    async def _end_all(self) -> None:
+        """End every descendant: politely first, outright after ``TERMINATE_S_MAX``. Orphans become our children."""
         polite_until = time.monotonic() + TERMINATE_S_MAX
         number = signal.SIGTERM
         while left := process.children(os.getpid()):
             for pid in left:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, number)
-                with contextlib.suppress(ChildProcessError):
-                    os.waitpid(pid, os.WNOHANG)
-            time.sleep(0.05)
+            self._reap()
+            await asyncio.sleep(0.05)
             if time.monotonic() > polite_until:
                 number = signal.SIGKILL
 

@@ -139,7 +139,7 @@ def trainer_config(job: Job, *, member: str, host: str, lighthouse: str, scratch
         hf_assets_path=settings.tokenizer or str(EMBEDDED_DATA),
         dump_folder=scratch,
         profiler=Profiler.Config(enable_profiling=False),
-        metrics=trainer.StepMetrics.Config(log_freq=1, print_every=settings.log_every),
+        metrics=trainer.StepMetrics.Config(log_freq=1),
         optimizer=parts["optimizer"](param_groups=default_adamw(lr=settings.learning_rate).param_groups,
                                      implementation="fused"),
         lr_scheduler=parts["lr_scheduler"](
@@ -163,6 +163,7 @@ def trainer_config(job: Job, *, member: str, host: str, lighthouse: str, scratch
         debug=DebugConfig(seed=settings.seed, enable_structured_logging=False),
         heal=settings.heal,
         digest_every=settings.digest_every,
+        log_every=settings.log_every,
         fault_tolerance=healing.FaultTolerance.Config(
             enable=True,
             process_group="gloo" if on_cpu else "nccl",

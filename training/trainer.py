@@ -11,6 +11,7 @@ Not here: how a trainer process starts and ends (``actor``), what is trained (``
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Iterator
@@ -26,21 +27,22 @@ from training import digest, events
 from training.healing import ReplicaManager
 from training.observe import Observer, Votes
 
+log = logging.getLogger(__name__)
+
 
 class StepMetrics(MetricsProcessor):  # type: ignore[misc]
-    """TorchTitan's metrics; keeps loss and gradient norm of the last step, prints one step in ``print_every``."""
+    """TorchTitan's metrics, reduced to loss and gradient norm of the last step; events and our log say the rest."""
 
     @dataclass(kw_only=True, slots=True)
     class Config(MetricsProcessor.Config):  # type: ignore[misc]
-        print_every: int = 20
+        pass
 
     loss: float | None = None
     grad_norm: float | None = None
 
     def log(self, step: int, loss: float, max_loss: float, grad_norm: float, extra_metrics: Any = None) -> None:
         self.loss, self.grad_norm = loss, grad_norm
-        if step % self.config.print_every == 0:
-            super().log(step, loss, max_loss, grad_norm, extra_metrics)
+        self.data_loading_times.clear()
 
 
 class ReplicaTrainer(FaultTolerantTrainer):  # type: ignore[misc]
@@ -50,6 +52,7 @@ class ReplicaTrainer(FaultTolerantTrainer):  # type: ignore[misc]
     class Config(FaultTolerantTrainer.Config):  # type: ignore[misc]
         heal: str
         digest_every: int
+        log_every: int
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
@@ -113,28 +116,30 @@ class ReplicaTrainer(FaultTolerantTrainer):  # type: ignore[misc]
         vote = self._votes.last
         assert vote is not None, "a step without a vote"
         healing = not self.manager.is_participating()
-        due = self._observer.changed() or (self.config.digest_every and (vote.step + 1) % self.config.digest_every == 0)
-        self._emit(
-            events.Step(
-                step=vote.step + 1,
-                committed=vote.committed,
-                quorum_id=vote.quorum_id,
-                participants=self.manager.num_participants(),
-                healing=healing,
-                loss=self.metrics_processor.loss,
-                grad_norm=self.metrics_processor.grad_norm,
-                tokens=tokens if vote.committed and not healing else 0,
-                lr=self._rate_used,
-                duration_s=duration_s,
-                digest=self._digest_now() if vote.committed and due else None,
-                error=None if vote.committed else self._why_not(),
-            )
+        step, every = vote.step + 1, self.config.digest_every
+        due = self._observer.changed() or (every and step % every == 0)
+        event = events.Step(
+            step=step,
+            committed=vote.committed,
+            quorum_id=vote.quorum_id,
+            participants=self.manager.num_participants(),
+            healing=healing,
+            loss=self.metrics_processor.loss,
+            grad_norm=self.metrics_processor.grad_norm,
+            tokens=tokens if vote.committed and not healing else 0,
+            lr=self._rate_used,
+            duration_s=duration_s,
+            digest=self._digest_now() if vote.committed and due else None,
+            error=None if vote.committed else self._why_not(),
         )
+        self._emit(event)
+        if event.committed and step % self.config.log_every == 0:
+            log.info("step %d: loss %.4f, %d participants, %.2f s", step, event.loss, event.participants, duration_s)
 
     def _why_not(self) -> str:
         error = self.manager.errored()
         if error is not None:
-            text = str(error.original_exception).partition("\n")[0]
+            text = str(error.original_exception).partition("\n")[0].partition(". This is typically")[0]
             return f"{type(error.original_exception).__name__}: {text}"[:300]
         return f"{self.manager.num_participants()} participants, at least {self.manager._min_replica_size} needed"
 
