@@ -21,7 +21,7 @@ from chaos.model.past import Life, Past
 from chaos.model.plan import Plan, PlannedFault
 from chaos.model.topology import Restart
 from chaos.model.verdict import Finding, Outcome
-from chaos.model.wording import counted, listed
+from chaos.model.wording import counted, listed, span
 
 __all__ = [
     "Activity",
@@ -46,6 +46,7 @@ __all__ = [
     "counted",
     "events",
     "listed",
+    "span",
 ]
 
 Seconds = Annotated[float, Meta(gt=0)]

@@ -12,6 +12,11 @@ def counted(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
+def span(seconds: float) -> str:
+    """A length of time in seconds without the unit: `12.3`, and `0.02` where a tenth would say nothing."""
+    return f"{seconds:.1f}" if seconds >= 0.1 or seconds == 0 else f"{seconds:.2f}"
+
+
 def listed(names: Iterable[str]) -> str:
     """`a`, `a and b`, `a, b and c`; of many names the first few, and how many more."""
     named = list(names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import ClassVar
 
-from chaos.api import AnyEvent, Finding, History, Limits, Monitor, Outcome, Past, Plan, counted, events, listed
+from chaos.api import AnyEvent, Finding, History, Limits, Monitor, Outcome, Past, Plan, counted, events, listed, span
 
 Death = events.MemberExited | events.TrainerFailed | events.MemberStarted | events.TrainerStarted
 
@@ -85,4 +85,4 @@ def _said(death: Death, past: Past) -> str:
     if not earlier:
         return f"{death.member} {how} at {death.t_s:.1f} s, before any fault was in force"
     after_s = death.t_s - earlier[-1].t_s
-    return f"{death.member} {how} {after_s:.1f} s after {earlier[-1].proof.member} was hit"
+    return f"{death.member} {how} {span(after_s)} s after {earlier[-1].proof.member} was hit"

@@ -21,18 +21,22 @@ class OneQuorum(Monitor[Limits]):
 
     def __init__(self, plan: Plan, limits: Limits) -> None:
         super().__init__(plan, limits)
-        self._quorums: list[events.Quorum] = []
+        self._lighthouse = plan.topology.members("lighthouse") or plan.topology.members("controller")
         self._lighthouse_starts_s: list[float] = []
+        self._quorums: list[events.Quorum] = []
 
     def observe(self, event: AnyEvent, history: History) -> None:
         found: tuple[str, list[int]] | None = None
         match event:
             case events.Step(committed=True):
                 found = _split(event.step, history.past)
-            case events.Quorum():
+            case events.Quorum() if event.members is not None and event.t_s < history.past.drain_s:
                 self._quorums.append(event)
-            case events.LighthouseStarted(t_s=t_s):
-                self._lighthouse_starts_s.append(t_s)
+                found = next(iter(self._reused()), None) if self.broken is None else None
+            case events.LighthouseStarted():
+                self._lighthouse_starts_s.append(event.t_s)
+            case events.MemberStarted() if event.member in self._lighthouse:
+                self._lighthouse_starts_s.append(event.t_s)
             case _:
                 pass
         if found and self.broken is None:
@@ -41,7 +45,7 @@ class OneQuorum(Monitor[Limits]):
     def conclude(self, history: History) -> Finding:
         past = history.past
         splits = [split for step in sorted(past.commits) if (split := _split(step, past))]
-        reused = self._reused(past.drain_s)
+        reused = self._reused()
         measures: dict[str, float | int | str | None] = {
             "steps_checked": len(past.commits),
             "quorums": len({commit.quorum_id for commits in past.commits.values() for commit in commits}),
@@ -60,17 +64,16 @@ class OneQuorum(Monitor[Limits]):
         reading = f"each of {counted(len(past.commits), 'step')} was committed by one quorum"
         return self.finding(Outcome.PASS, reading, measures)
 
-    def _reused(self, drain_s: float) -> list[tuple[str, list[int]]]:
+    def _reused(self) -> list[tuple[str, list[int]]]:
         """Quorum ids that one lighthouse gave to different groups. A restarted lighthouse counts anew."""
         first: dict[tuple[int, int], events.Quorum] = {}
         found = []
         for quorum in self._quorums:
-            if quorum.members is None or quorum.t_s >= drain_s:
-                continue
             era = sum(start_s <= quorum.t_s for start_s in self._lighthouse_starts_s)
             known = first.setdefault((era, quorum.quorum_id), quorum)
-            if known.members is not None and set(known.members) != set(quorum.members):
-                said = f"quorum {quorum.quorum_id} was {listed(known.members)}, then {listed(quorum.members)}"
+            before, after = known.members or (), quorum.members or ()
+            if set(before) != set(after):
+                said = f"quorum {quorum.quorum_id} was {listed(before)}, then {listed(after)}"
                 found.append((said, [known.seq, quorum.seq]))
         return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from chaos.api import Finding, History, Limits, Monitor, Outcome, Past, Seconds, counted, events
+from chaos.api import Finding, History, Limits, Monitor, Outcome, Past, Seconds, counted, events, span
 
 
 class ProgressLimits(Limits, frozen=True):
@@ -49,7 +49,7 @@ class Progress(Monitor[ProgressLimits]):
             )
         if stall_s > self.limit.stall_s_max:
             faults.append(
-                f"no new step was committed for {stall_s:.1f} s after step {since.step} "
+                f"no new step was committed for {span(stall_s)} s after step {since.step} "
                 f"(at most {self.limit.stall_s_max:g})"
             )
         if faults:
@@ -57,7 +57,7 @@ class Progress(Monitor[ProgressLimits]):
             return self.finding(Outcome.FAIL, "; ".join(faults), measures, evidence)
         if missing := past.missing(self.plan.replicas()):
             return self.finding(Outcome.UNKNOWN, missing, measures)
-        reading = f"{counted(len(past.commits), 'step')} committed, never more than {stall_s:.1f} s apart"
+        reading = f"{counted(len(past.commits), 'step')} committed, never more than {span(stall_s)} s apart"
         if before is not None and after is not None:
             reading += f"; {before:.2f} steps/s before the first fault, {after:.2f} after the last return"
         return self.finding(Outcome.PASS, reading, measures)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from chaos.api import Finding, History, Life, Limits, Monitor, Outcome, Past, Seconds, counted, events
+from chaos.api import Finding, History, Life, Limits, Monitor, Outcome, Past, Seconds, counted, events, span
 
 
 class ReplicasRejoinLimits(Limits, frozen=True):
@@ -20,7 +20,8 @@ class ReplicasRejoinLimits(Limits, frozen=True):
 class _Return:
     """A replica's way back: the life it came back in and the commit that ended its absence.
 
-    `equal` is None while no digest could be compared with a peer's; `evidence` are the positions that show it.
+    `trained_by` are the numbers of replicas that trained the steps it missed. `equal` is None while no digest could be
+    compared with a peer's. `evidence` are the journal positions that show it.
     """
 
     hit: events.InjectionInForce
@@ -29,7 +30,7 @@ class _Return:
     commit: events.Step
     attempts: int
     missed: int
-    participants: tuple[int, ...]
+    trained_by: tuple[int, ...]
     equal: bool | None
     blind: bool
     evidence: tuple[int, ...]
@@ -62,11 +63,11 @@ class _Return:
 
     def said(self, replicas: int) -> str:
         parts = self.measures()
-        respawn, heal, first = (_tenths(parts[key]) for key in ("respawn_s", "heal_s", "first_commit_s"))
-        reading = f"{self.member} came back after {self.recovery_s:.1f} s: respawn {respawn}, heal {heal}, "
+        respawn, heal, first = (_part(parts[key]) for key in ("respawn_s", "heal_s", "first_commit_s"))
+        reading = f"{self.member} came back after {span(self.recovery_s)} s: respawn {respawn}, heal {heal}, "
         reading += f"first commit {first}; "
         if self.missed:
-            few, many = min(self.participants), max(self.participants)
+            few, many = min(self.trained_by), max(self.trained_by)
             by = f"{few} of {replicas}" if few == many else f"{few} to {many} of {replicas}"
             were = "was" if self.missed == 1 else "were"
             reading += f"{counted(self.missed, 'step')} {were} trained by {by} replicas"
@@ -129,7 +130,7 @@ class ReplicasRejoin(Monitor[ReplicasRejoinLimits]):
         if back.equal is False:
             return f"{back.member} came back with another state than its peers (first compared after its return)"
         if back.recovery_s > self.limit.within_s_max:
-            return f"{back.member} came back after {back.recovery_s:.1f} s only (at most {self.limit.within_s_max:g})"
+            return f"{back.member} came back after {span(back.recovery_s)} s only (at most {self.limit.within_s_max:g})"
         return None
 
     def _stayed_away(self, hit: events.InjectionInForce, past: Past) -> tuple[bool, str]:
@@ -137,7 +138,7 @@ class ReplicasRejoin(Monitor[ReplicasRejoinLimits]):
         member = hit.proof.member
         end_s = min(_next_hit_s(hit, past), past.until_s)
         away_s = end_s - hit.t_s
-        said = f"{member} did not come back: {_reached(past.lives_after(hit))}, {away_s:.1f} s after it was hit"
+        said = f"{member} did not come back: {_reached(past.lives_after(hit))}, {span(away_s)} s after it was hit"
         if past.blind_between(member, _decided(hit, past)):
             return False, f"{said}, but events of it did not arrive"
         if away_s > self.limit.within_s_max:
@@ -170,7 +171,7 @@ def _return(hit: events.InjectionInForce, past: Past, alone: bool) -> _Return | 
                 commit,
                 attempts=number,
                 missed=len(missed),
-                participants=tuple(one.participants for step in missed for one in past.kept(step)),
+                trained_by=tuple(len({one.member for one in past.kept(step) if not one.healing}) for step in missed),
                 equal=_equal(proof, past) if proof else None,
                 blind=past.blind_between(member, _decided(hit, past), (proof or commit).seq),
                 evidence=_evidence(hit, life, commit, proof),
@@ -205,7 +206,7 @@ def _doubt(back: _Return, past: Past) -> str | None:
         return f"{back.member} came back, but some events of it did not arrive"
     hit_again = _next_hit_s(back.hit, past) < past.until_s
     if back.equal is None and not hit_again:
-        return f"{back.member} came back after {back.recovery_s:.1f} s, but no digest of it could be compared"
+        return f"{back.member} came back after {span(back.recovery_s)} s, but no digest of it could be compared"
     return None
 
 
@@ -250,5 +251,5 @@ def _between(begin: events.Event | None, end: events.Event | None) -> float | No
     return end.t_s - begin.t_s if begin is not None and end is not None else None
 
 
-def _tenths(seconds: float | int | str | None) -> str:
-    return f"{seconds:.1f}" if isinstance(seconds, float | int) else "none"
+def _part(seconds: float | int | str | None) -> str:
+    return span(seconds) if isinstance(seconds, float | int) else "none"

@@ -24,10 +24,13 @@ class SameState(Monitor[Limits]):
         self._heals: list[events.HealEnded] = []
 
     def observe(self, event: AnyEvent, history: History) -> None:
-        if isinstance(event, events.HealEnded):
+        past = history.past
+        if isinstance(event, events.HealEnded) and event.t_s < past.drain_s:
             self._heals.append(event)
+            if self.broken is None and (donor := _against_donor(event, past)):
+                self.broken = self.finding(Outcome.FAIL, _said_of_heal(event, donor), evidence=[event.seq, donor.seq])
         elif isinstance(event, events.Step) and event.digest is not None and self.broken is None:
-            digests = _digests(event.step, history.past)
+            digests = _digests(event.step, past)
             if _differ(digests):
                 self.broken = self.finding(Outcome.FAIL, _said(digests), evidence=_seqs(digests))
 
@@ -35,7 +38,7 @@ class SameState(Monitor[Limits]):
         past = history.past
         compared = {step: digests for step in sorted(past.commits) if _comparable(digests := _digests(step, past))}
         mismatches = [digests for digests in compared.values() if _differ(digests)]
-        bad_heals = [pair for heal in self._heals if heal.t_s < past.drain_s and (pair := _against_donor(heal, past))]
+        bad_heals = [(heal, donor) for heal in self._heals if (donor := _against_donor(heal, past))]
         measures: dict[str, float | int | str | None] = {
             "steps_compared": len(compared),
             "mismatches": len(mismatches),
@@ -47,8 +50,7 @@ class SameState(Monitor[Limits]):
             return self.finding(Outcome.FAIL, reading, measures, _seqs(mismatches[0]))
         if bad_heals:
             heal, donor = bad_heals[0]
-            reading = f"{heal.member} loaded another state of step {heal.step} than {donor.member} holds"
-            return self.finding(Outcome.FAIL, reading, measures, (heal.seq, donor.seq))
+            return self.finding(Outcome.FAIL, _said_of_heal(heal, donor), measures, (heal.seq, donor.seq))
         if not compared:
             reading = "no step has digests of two replicas: nothing could be compared"
             return self.finding(Outcome.UNKNOWN, reading, measures)
@@ -96,10 +98,14 @@ def _seqs(digests: list[events.Step]) -> list[int]:
     return [commit.seq for commit in digests]
 
 
-def _against_donor(heal: events.HealEnded, past: Past) -> tuple[events.HealEnded, events.Step] | None:
-    """A heal whose loaded state differs from what its donor, or when that is not named any peer, reported."""
+def _said_of_heal(heal: events.HealEnded, donor: events.Step) -> str:
+    return f"{heal.member} loaded another state of step {heal.step} than {donor.member} holds"
+
+
+def _against_donor(heal: events.HealEnded, past: Past) -> events.Step | None:
+    """The report of the donor, or when that is not named of any peer, that a loaded state differs from."""
     peers = [commit for commit in _digests(heal.step, past) if commit.member != heal.member]
     donors = [commit for commit in peers if commit.member == heal.source] or peers
     if heal.digest is None or not donors or any(commit.digest == heal.digest for commit in donors):
         return None
-    return heal, donors[0]
+    return donors[0]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from chaos.api import Finding, History, Limits, Monitor, Outcome, Past, Seconds, counted, events, listed
+from chaos.api import Finding, History, Limits, Monitor, Outcome, Past, Seconds, counted, events, listed, span
 
 
 class SurvivorsContinueLimits(Limits, frozen=True):
@@ -87,7 +87,7 @@ class SurvivorsContinue(Monitor[SurvivorsContinueLimits]):
             return self.finding(Outcome.UNKNOWN, doubt, measures)
         if worst is None:
             longest_s = max(gap.lasted_s for gap in everyday)
-            reading = f"no fault was planned; no replica waited more than {longest_s:.1f} s for a commit"
+            reading = f"no fault was planned; no replica waited more than {span(longest_s)} s for a commit"
             return self.finding(Outcome.PASS, reading, measures)
         evidence = [worst.hit.seq, *(seq for gap in worst.gaps for seq in gap.evidence)]
         return self.finding(Outcome.PASS, _said(worst, len(judged)), measures, evidence)
@@ -113,8 +113,8 @@ class SurvivorsContinue(Monitor[SurvivorsContinueLimits]):
         for aftermath in judged:
             if gap in aftermath.gaps:
                 what = f"after {listed(aftermath.victims)} was hit at step {aftermath.step}"
-                return f"{gap.member} did not commit for {gap.lasted_s:.1f} s {what} {limit}"
-        return f"{gap.member} did not commit for {gap.lasted_s:.1f} s from {gap.since_s:.1f} s on {limit}"
+                return f"{gap.member} did not commit for {span(gap.lasted_s)} s {what} {limit}"
+        return f"{gap.member} did not commit for {span(gap.lasted_s)} s from {gap.since_s:.1f} s on {limit}"
 
     def _aftermaths(self, past: Past) -> Iterator[_Aftermath]:
         replicas = self.plan.replicas()
@@ -134,7 +134,7 @@ def _said(worst: _Aftermath, faults: int) -> str:
     discarded = f"{counted(lost, 'step')} discarded" if lost else "no step discarded"
     reading = (
         f"{listed(worst.victims)} was hit at step {worst.step}: the first survivor committed after "
-        f"{worst.first_s:.1f} s, the last after {worst.last_s:.1f} s; {discarded}"
+        f"{span(worst.first_s)} s, the last after {span(worst.last_s)} s; {discarded}"
     )
     return reading if faults == 1 else f"{reading} (the longest wait of {counted(faults, 'fault')})"
 

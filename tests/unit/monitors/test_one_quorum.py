@@ -88,7 +88,9 @@ def test_a_healing_replica_is_no_participant_and_commits() -> None:
 
 def test_an_id_used_again_for_others() -> None:
     story = lost_and_back().alter(about(events.Quorum, quorum_id=3), quorum_id=1, members=("replica-0", "replica-1"))
-    found = judge(story)["one_quorum"]
+    findings, broken = judge_live(story)
+    found = findings["one_quorum"]
+    assert broken["one_quorum"] == found.evidence[1], "a live run must stop at once"
     assert found.outcome is Outcome.FAIL
     assert found.reading.startswith("quorum 1 was replica-0, replica-1 and replica-2, then replica-0 and replica-1")
 

@@ -41,7 +41,9 @@ def test_one_flipped_bit() -> None:
 @pytest.mark.parametrize("source", ["replica-0", "10.0.0.1:4711"])
 def test_a_heal_that_loads_another_state_than_its_donor_holds(source: str) -> None:
     heal = about(events.HealEnded, "replica-1")
-    found = judge(lost_and_back().alter(heal, digest="torn", source=source))["same_state"]
+    findings, broken = judge_live(lost_and_back().alter(heal, digest="torn", source=source))
+    found = findings["same_state"]
+    assert broken["same_state"] == found.evidence[0], "a live run must stop at once"
     assert found.outcome is Outcome.FAIL
     assert found.reading == "replica-1 loaded another state of step 29 than replica-0 holds"
     assert found.measures["bad_heals"] == 1
