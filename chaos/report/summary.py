@@ -39,7 +39,8 @@ def print_verdict(verdict: Verdict, console: Console) -> None:
     width = max((len(finding.monitor) for finding in verdict.findings), default=0)
     for finding in verdict.findings:
         mark = Text(f"  {finding.outcome.value:7} ", _STYLES[finding.outcome])
-        console.print(mark.append(f"{finding.monitor:{width}}  {finding.reading}", "default"), soft_wrap=True)
+        reading = finding.reading.replace("\n", f"\n{'':{width + 12}}")
+        console.print(mark.append(f"{finding.monitor:{width}}  {reading}", "default"), soft_wrap=True)
     readings = {f"{finding.monitor}: {finding.reading}" for finding in verdict.findings}
     for reason in verdict.reasons:
         if reason not in readings:
