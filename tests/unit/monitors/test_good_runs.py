@@ -138,6 +138,14 @@ def test_lost_events_of_a_replica_are_a_blind_spot() -> None:
     assert findings["replicas_rejoin"].outcome is Outcome.PASS, "its proof is complete without them"
 
 
+def test_a_loss_noticed_at_the_first_word_in_drain_may_reach_back() -> None:
+    story = lost_and_back()
+    story.now_s -= 0.6
+    findings = judge(story.say(events.EventsLost, "replica-2", reason="seq jumps from 40 to 43", count=2))
+    assert findings["same_state"].outcome is Outcome.UNKNOWN
+    assert findings["same_state"].reading == "2 events of replica-2 did not arrive (seq jumps from 40 to 43)"
+
+
 def test_lost_events_of_the_controller_matter_to_no_collateral_only() -> None:
     story = lost_and_back()
     story.now_s = 10.0

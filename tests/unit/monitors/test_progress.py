@@ -84,6 +84,18 @@ def test_a_step_that_the_group_trains_again_in_a_later_quorum() -> None:
     assert found.measures["falls_back"] == 3
 
 
+def test_a_step_that_replicas_train_which_were_not_there_before() -> None:
+    """The two that know the state are gone; one that never heard of it begins at an older one."""
+    story = Story().deploy()
+    story.group = {"replica-0", "replica-1"}
+    story.regroup().train(12).kill("replica-0", "replica-1")
+    story.group, story.step = {"replica-2"}, 4
+    found = judge(story.regroup().train(3).drain().end())["progress"]
+    assert found.outcome is Outcome.FAIL
+    assert found.measures["falls_back"] == 3
+    assert found.reading.startswith("the state fell back: replica-2 committed step 5 at")
+
+
 def test_no_commits_at_all() -> None:
     found = judge(Story().deploy().wait(100.0).drain().end())["progress"]
     assert (found.outcome, found.reading) == (Outcome.UNKNOWN, "no step was committed")

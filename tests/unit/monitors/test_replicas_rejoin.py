@@ -9,8 +9,8 @@ from chaos.api import Outcome, events
 from chaos.monitors.replicas_rejoin import ReplicasRejoinLimits
 
 
-def finding(story: Story, within_s_max: float = 120.0):
-    return judge(story, replicas_rejoin=ReplicasRejoinLimits(within_s_max=within_s_max))["replicas_rejoin"]
+def finding(story: Story, **limits: float):
+    return judge(story, replicas_rejoin=ReplicasRejoinLimits(**limits))["replicas_rejoin"]
 
 
 def test_measures_of_a_good_return() -> None:
@@ -43,6 +43,15 @@ def test_the_parts_add_up() -> None:
     assert measures["respawn_s"] + measures["heal_s"] + measures["first_commit_s"] == pytest.approx(
         measures["recovery_s"]
     )
+
+
+def test_a_later_heal_of_the_same_life_is_no_part_of_the_return() -> None:
+    story = lost_and_back()
+    story.now_s = 24.0
+    story.say(events.HealStarted, "replica-1", step=34, source="replica-0")
+    found = finding(story.say(events.HealEnded, "replica-1", 0.2, step=34, source="replica-0"))
+    assert found.measures["heal_s"] == pytest.approx(0.81)
+    assert found.measures["transfer_s"] == pytest.approx(0.3)
 
 
 def test_two_returns_are_two_lines_and_the_worst_is_measured() -> None:
@@ -85,12 +94,20 @@ def test_too_late() -> None:
     assert found.reading == "replica-1 came back after 10.0 s only (at most 9)"
 
 
+def joined(story: Story) -> Story:
+    """The quorum has it, the heal never begins."""
+    story.restart("replica-1").build("replica-1").join("replica-1")
+    story.drop(about(events.HealStarted)).drop(about(events.HealEnded)).group.discard("replica-1")
+    return story
+
+
 @pytest.mark.parametrize(
     ("told", "reached"),
     [
         (lambda story: story, "no new life of it began"),
         (lambda story: story.restart("replica-1"), "its trainer was not built"),
         (lambda story: story.restart("replica-1").build("replica-1"), "it had no quorum"),
+        (joined, "it had joined a quorum"),
     ],
 )
 def test_it_never_comes_back(told, reached: str) -> None:

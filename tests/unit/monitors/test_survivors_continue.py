@@ -9,8 +9,8 @@ from chaos.api import Outcome, events
 from chaos.monitors.survivors_continue import SurvivorsContinueLimits
 
 
-def finding(story: Story, gap_s_max: float = 30.0):
-    return judge(story, survivors_continue=SurvivorsContinueLimits(gap_s_max=gap_s_max))["survivors_continue"]
+def finding(story: Story, **limits: float):
+    return judge(story, survivors_continue=SurvivorsContinueLimits(**limits))["survivors_continue"]
 
 
 def test_measures_of_a_good_run() -> None:
@@ -43,7 +43,7 @@ def test_measures_without_a_fault() -> None:
 
 @pytest.mark.parametrize(("gap_s_max", "outcome"), [(1.63, Outcome.PASS), (1.4, Outcome.FAIL)])
 def test_the_threshold_is_the_authors(gap_s_max: float, outcome: Outcome) -> None:
-    assert finding(lost_and_back(), gap_s_max).outcome is outcome
+    assert finding(lost_and_back(), gap_s_max=gap_s_max).outcome is outcome
 
 
 def test_all_survivors_stall() -> None:
@@ -112,7 +112,7 @@ def test_nobody_left_to_go_on() -> None:
 
 
 def test_a_planned_fault_that_was_not_in_force() -> None:
-    found = finding(lost_and_back().drop(about(events.InjectionInForce)), 120.0)
+    found = finding(lost_and_back().drop(about(events.InjectionInForce)), gap_s_max=120.0)
     assert (found.outcome, found.reading) == (Outcome.UNKNOWN, "no fault was in force")
 
 
