@@ -45,12 +45,21 @@ class _Aftermath:
     """Steps tried in vain until the last survivor's next commit, for each survivor."""
 
     @property
+    def waits_s(self) -> list[float]:
+        """Waits that ended with a commit; when there is none, those that did not."""
+        return [gap.lasted_s for gap in self.gaps if gap.closed] or [gap.lasted_s for gap in self.gaps]
+
+    @property
     def first_s(self) -> float:
-        return min(gap.lasted_s for gap in self.gaps)
+        return min(self.waits_s)
 
     @property
     def last_s(self) -> float:
-        return max(gap.lasted_s for gap in self.gaps)
+        return max(self.waits_s)
+
+    @property
+    def said(self) -> str:
+        return f"{listed(self.victims)} {'was' if len(self.victims) == 1 else 'were'} hit at step {self.step}"
 
 
 class SurvivorsContinue(Monitor[SurvivorsContinueLimits]):
@@ -112,8 +121,7 @@ class SurvivorsContinue(Monitor[SurvivorsContinueLimits]):
         limit = f"(at most {self.limit.gap_s_max:g})"
         for aftermath in judged:
             if gap in aftermath.gaps:
-                what = f"after {listed(aftermath.victims)} was hit at step {aftermath.step}"
-                return f"{gap.member} did not commit for {span(gap.lasted_s)} s {what} {limit}"
+                return f"{gap.member} did not commit for {span(gap.lasted_s)} s after {aftermath.said} {limit}"
         return f"{gap.member} did not commit for {span(gap.lasted_s)} s from {gap.since_s:.1f} s on {limit}"
 
     def _aftermaths(self, past: Past) -> Iterator[_Aftermath]:
@@ -133,7 +141,7 @@ def _said(worst: _Aftermath, faults: int) -> str:
     lost = max(worst.discards)
     discarded = f"{counted(lost, 'step')} discarded" if lost else "no step discarded"
     reading = (
-        f"{listed(worst.victims)} was hit at step {worst.step}: the first survivor committed after "
+        f"{worst.said}: the first survivor committed after "
         f"{span(worst.first_s)} s, the last after {span(worst.last_s)} s; {discarded}"
     )
     return reading if faults == 1 else f"{reading} (the longest wait of {counted(faults, 'fault')})"
