@@ -54,8 +54,8 @@ class NoCollateral(Monitor[Limits]):
             return self.finding(Outcome.FAIL, reading, measures, sorted(death.seq for death in deaths))
         if missing := past.missing(self._members):
             return self.finding(Outcome.UNKNOWN, missing, measures)
-        if not past.lives:
-            return self.finding(Outcome.UNKNOWN, "no member was ever seen", measures)
+        if unseen := sorted(member for member in spared if not past.lives.get(member)):
+            return self.finding(Outcome.UNKNOWN, f"nothing was ever seen of {listed(unseen)}", measures)
         reading = f"{counted(len(spared), 'member')} not hit by a fault lived on"
         return self.finding(Outcome.PASS, reading, measures)
 

@@ -43,9 +43,11 @@ def same_digest(member: str, step: int) -> str | None:
 class Story:
     """A run as it is told; every method adds to it and gives it back."""
 
-    def __init__(self, replicas: int = 3, steps: int = 400) -> None:
+    def __init__(self, replicas: int = 3, steps: int = 400, lighthouse: bool = True) -> None:
         names = tuple(f"replica-{index}" for index in range(replicas))
         roles = {"lighthouse": ("lighthouse",), "controller": ("controller",), "replica": names}
+        if not lighthouse:
+            del roles["lighthouse"]
         self.replicas = names
         self.workload = Workload(
             1, "cpu-debug", replicas, 1, steps, {role: Role(members, ("run",)) for role, members in roles.items()}
@@ -84,7 +86,7 @@ class Story:
         self.phase("deploy").wait(0.1)
         for member in self.incarnation:
             self.say(events.MemberStarted, member, node="node-0", address="10.0.0.1", pid=100)
-        self.say(events.LighthouseStarted, "lighthouse", after_s=0.1)
+        self.say(events.LighthouseStarted, "lighthouse" if "lighthouse" in self.incarnation else "controller", 0.1)
         self.wait(5.0)
         for member in self.replicas:
             self._trainer(member)

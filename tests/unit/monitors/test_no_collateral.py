@@ -61,6 +61,11 @@ def test_a_second_start_shows_a_death_that_was_not_seen(kind) -> None:
     assert "no_collateral" in broken
 
 
+def test_a_member_of_which_nothing_is_known_is_a_blind_spot() -> None:
+    found = judge(lost_and_back().drop(lambda event: event.member == "lighthouse"))["no_collateral"]
+    assert (found.outcome, found.reading) == (Outcome.UNKNOWN, "nothing was ever seen of lighthouse")
+
+
 def test_a_victim_may_need_several_lives() -> None:
     story = lost().restart("replica-1").train(3).build("replica-1")
     story.say(events.MemberExited, "replica-1", status=1).restart("replica-1").train(3).build("replica-1")

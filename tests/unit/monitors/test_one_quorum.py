@@ -103,6 +103,13 @@ def test_a_new_lighthouse_may_count_anew() -> None:
     assert found.outcome is Outcome.PASS
 
 
+def test_so_may_one_that_lives_in_the_controller() -> None:
+    story = Story(lighthouse=False).deploy().train(12).kill("controller").restart("controller").train(5)
+    story.kill("replica-1").wait(1.0).discard()
+    story.quorum_id = 0
+    assert judge(story.regroup().train(5).drain().end())["one_quorum"].outcome is Outcome.PASS
+
+
 def test_unknown_members_are_not_compared() -> None:
     story = lost_and_back().alter(about(events.Quorum, quorum_id=3), quorum_id=1, members=None)
     assert judge(story)["one_quorum"].outcome is Outcome.PASS

@@ -29,6 +29,14 @@ def test_the_late_end_of_an_old_life_does_not_end_the_new_one() -> None:
     assert history(story).members["replica-1"].activity is Activity.STARTING
 
 
+def test_the_lives_after_a_hit_are_known_though_the_one_that_was_hit_is_not() -> None:
+    story = lost_and_back().drop(lambda event: event.member == "replica-1" and event.incarnation == 1)
+    past = history(story).past
+    (hit,) = past.in_force
+    assert past.life_hit(hit) is None
+    assert [life.incarnation for life in past.lives_after(hit)] == [2]
+
+
 def test_the_life_a_proof_names_is_hit_though_the_next_began_before_the_proof() -> None:
     """On a cluster the successor may start before the old container is proven gone."""
     story = Story().deploy().train(5).kill("replica-1")
