@@ -19,7 +19,6 @@ import msgspec
 from monarch.actor import Actor, endpoint
 
 from training import announce, events, process, recipes
-from training.settings import Job
 
 if TYPE_CHECKING:
     from training.trainer import ReplicaTrainer
@@ -27,27 +26,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Assignment(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a trainer must know: the job, and its own place in it."""
-
-    job: Job
-    worker: announce.Worker
-    lighthouse: str
-
-
 class TrainerActor(Actor):  # type: ignore[misc]
     """Runs one trainer. Sync endpoints: TorchTitan's loop is synchronous and keeps its thread."""
 
-    @endpoint  # type: ignore[misc]
+    @endpoint  # type: ignore[untyped-decorator]
     def train(self, assignment: bytes) -> str:
         """Train to the end of the job; gives the reason. A failure ends the process with status 1."""
-        return Life(msgspec.json.decode(assignment, type=Assignment)).run()
+        return Life(msgspec.json.decode(assignment, type=announce.Assignment)).run()
 
 
 class Life:
     """The life of one trainer process."""
 
-    def __init__(self, assignment: Assignment) -> None:
+    def __init__(self, assignment: announce.Assignment) -> None:
         self._job = assignment.job
         self._lighthouse = assignment.lighthouse
         self._worker = worker = assignment.worker

@@ -8,14 +8,16 @@ Not here: what the controller does about it (``controller``).
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
 
 import msgspec
+
+from training.settings import Job
 
 RETRY_S_MIN, RETRY_S_MAX = 0.05, 1.0
 CONNECT_TIMEOUT_S = 5.0
@@ -80,11 +82,18 @@ class StopAfter(Message, frozen=True, kw_only=True, tag="stop_after"):
     step: int
 
 
+class Assignment(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a trainer must know: the job, and its own place in it. Goes through Monarch, not over a connection."""
+
+    job: Job
+    worker: Worker
+    lighthouse: str
+
+
 FromMember = Worker | Trainer | At | Finished
 FromController = Exit | Ask | StopAfter
 _to_member = msgspec.json.Decoder(FromController)
 _to_controller = msgspec.json.Decoder(FromMember)
-T = TypeVar("T")
 
 
 def encode(message: Message) -> bytes:
@@ -122,9 +131,7 @@ class Link(threading.Thread):
     is resolved anew for every connection.
     """
 
-    def __init__(
-        self, controller: str, hello: Callable[[], Message], told: Callable[[FromController], None]
-    ) -> None:
+    def __init__(self, controller: str, hello: Callable[[], Message], told: Callable[[FromController], None]) -> None:
         super().__init__(name="controller-link", daemon=True)
         self._address = parse_address(controller)
         self._hello = hello
@@ -140,7 +147,7 @@ class Link(threading.Thread):
                 with socket.create_connection(self._address, timeout=CONNECT_TIMEOUT_S) as connection:
                     self._converse(connection)
                     pause_s = RETRY_S_MIN
-            except OSError as error:
+            except (OSError, msgspec.DecodeError) as error:
                 log.debug("no controller at %s: %s", self._address, error)
             with self._lock:
                 self._connection = None
@@ -148,8 +155,8 @@ class Link(threading.Thread):
             pause_s = min(pause_s * 2, RETRY_S_MAX)
 
     def send(self, message: Message) -> None:
-        """Send now if connected."""
-        with self._lock:
+        """Send now, if connected; a connection that just broke is this thread's business, not the caller's."""
+        with self._lock, contextlib.suppress(OSError):
             if self._connection is not None:
                 self._connection.sendall(encode(message))
 
@@ -157,8 +164,7 @@ class Link(threading.Thread):
         """Send now and again after every reconnection: a controller that restarts must learn it too."""
         with self._lock:
             self._last_words.append(message)
-            if self._connection is not None:
-                self._connection.sendall(encode(message))
+        self.send(message)
 
     def _converse(self, connection: socket.socket) -> None:
         connection.settimeout(None)

@@ -19,19 +19,19 @@ import os
 import signal
 import time
 from collections import Counter
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
 
 from training import announce, events, hosts, lighthouse
-from training.actor import Assignment
 from training.announce import parse_address
 from training.settings import Job
+from training.workload import LIGHTHOUSE_PORT
 
-LIGHTHOUSE_PORT = 29510
 HELLO_TIMEOUT_S = 5.0
 ASK_TIMEOUT_S = 2.0
+STOP_MARGIN_STEPS = 2  # committed by the fastest trainer, at most, between its answer and our word
 ATTACH_BACKOFF_S_MAX = 8.0
 
 log = logging.getLogger(__name__)
@@ -46,12 +46,13 @@ class Line:
         announce.keep_alive(writer.get_extra_info("socket"))
 
     async def read(self) -> announce.FromMember | None:
-        """The next message; None at the peer's orderly or sudden end. OSError when the link is cut."""
+        """The next message; None when the peer's process ended. OSError: the link is cut, or the peer talks rubbish."""
         try:
-            line = await self._reader.readuntil(b"\n")
+            return announce.from_member(await self._reader.readuntil(b"\n"))
         except (asyncio.IncompleteReadError, ConnectionResetError):
             return None
-        return announce.from_member(line)
+        except (msgspec.DecodeError, asyncio.LimitOverrunError) as error:
+            raise ConnectionAbortedError(f"not a message: {error}") from error
 
     def send(self, message: announce.Message) -> None:
         if not self._writer.is_closing():
@@ -62,15 +63,15 @@ class Line:
 
 
 class Life:
-    """One life of a member: its worker host, then its trainer too."""
+    """One life of a member, from the announcement of its worker host to the end of that connection."""
 
     def __init__(self, hello: announce.Worker, line: Line) -> None:
         self.hello = hello
         self.line = line
+        self.key = (hello.name, hello.incarnation)
+        self.tag = f"{hello.name}#{hello.incarnation}"
         self.over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self.trainer: Line | None = None
         self.trainer_came = asyncio.Event()
-        self.step: asyncio.Future[int] | None = None
 
     def end(self, reason: str) -> None:
         """The first reason counts."""
@@ -78,44 +79,53 @@ class Life:
             self.over.set_result(reason)
 
     def dismiss(self, reason: str) -> None:
-        """Have the worker host end; its connection's end will be the end of this life."""
+        """Have the worker host end; the end of its connection will be the end of this life."""
         self.line.send(announce.Exit(reason=reason))
 
 
 class Controller:
     """All lives of a job, and when it is over."""
 
-    def __init__(self, job: Job, *, lighthouse_address: str | None, emit: Any) -> None:
+    def __init__(
+        self, job: Job, *, monarch: hosts.Hosts, lighthouse_address: str | None, emit: Callable[[events.Event], None]
+    ) -> None:
         self._job = job
+        self._monarch = monarch
         self._lighthouse = lighthouse_address
         self._emit = emit
         self._lives: dict[str, Life] = {}
-        self._early_trainers: dict[tuple[str, int], Line] = {}
+        self._trainers: dict[tuple[str, int], Line] = {}
         self._failures: Counter[str] = Counter()
-        self._finished: dict[str, str] = {}
-        self._progress = asyncio.Event()
+        self._finished: set[str] = set()
+        self._steps: dict[str, int] = {}
+        self._news = asyncio.Event()
         self._stop = asyncio.Event()
+
+    def stop(self) -> None:
+        """Ask for the end of the job after the present step."""
+        self._stop.set()
 
     async def run(self, bind: str) -> str:
         """Serve at ``host:port`` until the job is over; gives the reason."""
         host, port = parse_address(bind)
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop.set)
-        async with asyncio.TaskGroup() as tasks:
-            server = await asyncio.start_server(
-                lambda reader, writer: _own(tasks.create_task(self._connection(Line(reader, writer)))),
-                host,
-                port,
-                limit=announce.LINE_BYTES_MAX,
-            )
-            self._emit(events.ControllerStarted(replicas=self._job.replicas))
-            log.info("controller at %s, %d replicas expected", bind, self._job.replicas)
-            reason = await self._until_over()
-            self._emit(events.ControllerFinished(reason=reason))
-            server.close()
-            raise_job_over(reason)
-        raise AssertionError("a task group left without the end of the job")
+        reason = ""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                server = await asyncio.start_server(
+                    lambda reader, writer: _held(tasks.create_task(self._connection(Line(reader, writer)))),
+                    host,
+                    port,
+                    limit=announce.LINE_BYTES_MAX,
+                )
+                self._emit(events.ControllerStarted(replicas=self._job.replicas))
+                log.info("controller at %s, %d replicas expected", bind, self._job.replicas)
+                reason = await self._until_over()
+                self._emit(events.ControllerFinished(reason=reason))
+                server.close()
+                raise JobOver
+        except* JobOver:
+            log.info("job over: %s", reason)
+        return reason
 
     async def _connection(self, line: Line) -> None:
         """One connection, from hello to end. Nothing a peer sends or does may end the controller."""
@@ -123,22 +133,21 @@ class Controller:
             async with asyncio.timeout(HELLO_TIMEOUT_S):
                 hello = await line.read()
             if isinstance(hello, announce.Worker):
-                await self._worker(hello, line)
+                await self._worker(Life(hello, line))
             elif isinstance(hello, announce.Trainer):
                 await self._trainer(hello, line)
-        except (OSError, TimeoutError, msgspec.DecodeError, asyncio.LimitOverrunError) as error:
+        except (OSError, TimeoutError) as error:
             log.info("connection ended: %s", error or type(error).__name__)
         finally:
             line.close()
 
-    async def _worker(self, hello: announce.Worker, line: Line) -> None:
+    async def _worker(self, life: Life) -> None:
         """A life of a member, to its end."""
-        name, incarnation = hello.name, hello.incarnation
+        name, incarnation = life.key
         if (before := self._lives.get(name)) is not None:
             before.end(f"incarnation {incarnation} announced itself")
-        life = self._lives[name] = Life(hello, line)
-        if (early := self._early_trainers.pop((name, incarnation), None)) is not None:
-            life.trainer = early
+        self._lives[name] = life
+        if life.key in self._trainers:
             life.trainer_came.set()
         async with asyncio.TaskGroup() as tasks:
             work = [tasks.create_task(self._listen(life)), tasks.create_task(self._begin(life))]
@@ -148,7 +157,7 @@ class Controller:
         if self._lives.get(name) is life:
             del self._lives[name]
         self._emit(events.MemberLost(name=name, member_incarnation=incarnation, reason=reason))
-        log.info("%s#%d lost: %s", name, incarnation, reason)
+        log.info("%s lost: %s", life.tag, reason)
 
     async def _listen(self, life: Life) -> None:
         """A worker host says nothing after hello; what matters is the end of its connection."""
@@ -160,151 +169,152 @@ class Controller:
             life.end(f"link to worker host cut: {error}")
 
     async def _begin(self, life: Life) -> None:
-        """Start or adopt the trainer; when that fails, end the life."""
-        name, incarnation = life.hello.name, life.hello.incarnation
+        """Start or adopt the trainer; when that fails, have the life ended."""
         try:
             await (self._start(life) if life.hello.fresh else self._adopt(life))
         except Exception as error:  # Monarch raises what it likes
-            self._failures[name] += 1
-            attempt = self._failures[name]
-            given_up = attempt >= self._job.settings.attach_attempts
-            pause_s = min(0.25 * 2 ** (attempt - 1), ATTACH_BACKOFF_S_MAX)
-            summary = f"{type(error).__name__}: {error}".partition("\n")[0][:300]
-            log.warning("%s#%d: no trainer: %s", name, incarnation, summary)
-            self._emit(
-                events.AttachFailed(
-                    name=name,
-                    member_incarnation=incarnation,
-                    attempt=attempt,
-                    error=summary,
-                    retry_in_s=None if given_up else pause_s,
-                )
-            )
-            if not given_up:
+            pause_s = self._note_failure(life, f"{type(error).__name__}: {error}".partition("\n")[0][:300])
+            if pause_s is not None:
                 await asyncio.sleep(pause_s)
-                life.dismiss(f"no trainer: {summary}")
+                life.dismiss("no trainer could be started here")
+
+    def _note_failure(self, life: Life, error: str) -> float | None:
+        """Report a life without a trainer; gives the pause before the next one, in seconds, None when there is none."""
+        name, incarnation = life.key
+        self._failures[name] += 1
+        attempt = self._failures[name]
+        given_up = attempt >= self._job.settings.attach_attempts
+        pause_s = None if given_up else min(0.25 * 2 ** (attempt - 1), ATTACH_BACKOFF_S_MAX)
+        log.warning("%s: no trainer: %s", life.tag, error)
+        self._emit(
+            events.AttachFailed(
+                name=name, member_incarnation=incarnation, attempt=attempt, error=error, retry_in_s=pause_s
+            )
+        )
+        return pause_s
 
     async def _start(self, life: Life) -> None:
+        """Attach, have a trainer started, wait for its announcement."""
         settings, hello = self._job.settings, life.hello
-        mesh_name = f"{hello.name.replace('-', '')}i{hello.incarnation}"
+        name, incarnation = life.key
+        mesh_name = f"{name.replace('-', '')}i{incarnation}"  # Monarch takes letters and digits only
         began = time.monotonic()
         async with asyncio.timeout(settings.attach_timeout_s):
-            mesh = await hosts.attach(hello.monarch, mesh_name)
+            host = await self._monarch.attach(hello.monarch, mesh_name)
         attached = time.monotonic()
+        address = hello.monarch.rpartition("@")[2]
         self._emit(
-            events.MemberAttached(
-                name=hello.name,
-                member_incarnation=hello.incarnation,
-                address=hello.monarch.rpartition("@")[2],
-                attach_s=attached - began,
-            )
+            events.MemberAttached(name=name, member_incarnation=incarnation, address=address, attach_s=attached - began)
         )
-        assignment = Assignment(job=self._job, worker=hello, lighthouse=self._lighthouse_for(hello))
-        training = asyncio.ensure_future(hosts.start_trainer(mesh, mesh_name, assignment))
-        came = asyncio.ensure_future(life.trainer_came.wait())
-        await asyncio.wait({training, came}, timeout=settings.spawn_timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        if not came.done():
-            came.cancel()
-            raise (training.done() and training.exception()) or TimeoutError("the trainer did not announce itself")
-        spawned = events.TrainerSpawned(
-            name=hello.name, member_incarnation=hello.incarnation, spawn_s=time.monotonic() - attached
-        )
-        self._emit(spawned)
-        self._failures[hello.name] = 0
+        assignment = announce.Assignment(job=self._job, worker=hello, lighthouse=self._lighthouse_for(hello))
+        training = asyncio.ensure_future(self._monarch.start_trainer(host, mesh_name, assignment))
         training.add_done_callback(_note_end)
+        await _first(asyncio.shield(training), life.trainer_came.wait(), timeout_s=settings.spawn_timeout_s)
+        if not life.trainer_came.is_set():
+            failed = training.done() and not training.cancelled() and training.exception()
+            raise failed or TimeoutError("the trainer did not announce itself")
+        self._failures[name] = 0
+        spawn_s = time.monotonic() - attached
+        self._emit(events.TrainerSpawned(name=name, member_incarnation=incarnation, spawn_s=spawn_s))
 
     async def _adopt(self, life: Life) -> None:
+        """This worker host was known before: its trainer must be there already, Monarch cannot attach again."""
         async with asyncio.timeout(self._job.settings.adopt_timeout_s):
             await life.trainer_came.wait()
-        log.info("%s#%d: adopted", life.hello.name, life.hello.incarnation)
+        log.info("%s: adopted", life.tag)
 
     async def _trainer(self, hello: announce.Trainer, line: Line) -> None:
-        """The connection of a trainer process."""
-        life = self._lives.get(hello.name)
-        if life is None or life.hello.incarnation != hello.incarnation:
-            self._early_trainers[hello.name, hello.incarnation] = line
-        else:
-            life.trainer = line
+        """The connection of a trainer process, to its end."""
+        key = (hello.name, hello.incarnation)
+        self._trainers[key] = line
+        if (life := self._lives.get(hello.name)) is not None and life.key == key:
             life.trainer_came.set()
-        cut = False
         try:
             while (message := await line.read()) is not None:
-                self._heard(hello, message)
-        except OSError:
-            cut = True
-        self._early_trainers.pop((hello.name, hello.incarnation), None)
+                self._heard(hello.name, message)
+            cut = None
+        except OSError as error:
+            cut = error
+        if self._trainers.get(key) is not line:
+            return  # it has a newer connection
+        del self._trainers[key]
+        self._news.set()
         life = self._lives.get(hello.name)
-        if life is None or life.trainer is not line or hello.name in self._finished:
+        if life is None or life.key != key or hello.name in self._finished:
             return
         if cut:
-            life.end("link to trainer cut")
+            life.end(f"link to trainer cut: {cut}")
         else:
-            log.info("%s#%d: trainer process ended", hello.name, hello.incarnation)
             life.dismiss("trainer process ended")
 
-    def _heard(self, hello: announce.Trainer, message: announce.FromMember) -> None:
-        life = self._lives.get(hello.name)
+    def _heard(self, name: str, message: announce.FromMember) -> None:
         if isinstance(message, announce.Finished):
-            self._finished[hello.name] = message.reason
-            self._progress.set()
-        elif isinstance(message, announce.At) and life is not None and life.step and not life.step.done():
-            life.step.set_result(message.step)
+            self._finished.add(name)
+        elif isinstance(message, announce.At):
+            self._steps[name] = message.step
+        self._news.set()
 
     def _lighthouse_for(self, hello: announce.Worker) -> str:
-        if self._lighthouse is not None:
-            return f"http://{self._lighthouse}"
-        return f"http://{parse_address(hello.controller)[0]}:{LIGHTHOUSE_PORT}"
+        """Where trainers find the lighthouse; inside the controller it has the controller's name."""
+        return f"http://{self._lighthouse or f'{parse_address(hello.controller)[0]}:{LIGHTHOUSE_PORT}'}"
 
     async def _until_over(self) -> str:
         """Wait for the last step or a stop request; then see the trainers to their ends, for a bounded time."""
-        first = [asyncio.ensure_future(self._progress.wait()), asyncio.ensure_future(self._stop.wait())]
-        await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-        for waiting in first:
-            waiting.cancel()
         settings = self._job.settings
+        while not (self._finished or self._stop.is_set()):
+            self._news.clear()
+            await _first(self._news.wait(), self._stop.wait())
         if self._stop.is_set():
             await self._ask_to_stop()
-            await self._all_finished(settings.stop_grace_s)
+            await self._until(lambda: not self._unfinished(), settings.stop_grace_s)
             return "stopped"
-        await self._all_finished(settings.finish_grace_s)
+        await self._until(lambda: not self._unfinished(), settings.finish_grace_s)
         return "steps_reached"
 
-    async def _all_finished(self, grace_s: float) -> None:
-        try:
-            async with asyncio.timeout(grace_s):
-                while self._trainers():
-                    self._progress.clear()
-                    await self._progress.wait()
-        except TimeoutError:
-            log.warning("not finished after %.0f s: %s", grace_s, ", ".join(sorted(self._trainers())))
+    def _unfinished(self) -> dict[str, Line]:
+        """Connections of the trainers that have not finished, by member."""
+        return {name: line for (name, _), line in self._trainers.items() if name not in self._finished}
 
-    def _trainers(self) -> dict[str, Life]:
-        """Lives with a trainer that has not finished."""
-        return {n: life for n, life in self._lives.items() if life.trainer and n not in self._finished}
+    async def _until(self, reached: Callable[[], bool], timeout_s: float) -> None:
+        """Wait for something that members tell, or go on without."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not reached():
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            log.warning("after %.0f s still not heard from: %s", timeout_s, ", ".join(sorted(self._unfinished())))
 
     async def _ask_to_stop(self) -> None:
         """Let all trainers end after the same update, so that none waits for a peer that is gone."""
-        lives = list(self._trainers().values())
-        for life in lives:
-            life.step = asyncio.get_running_loop().create_future()
-            assert life.trainer is not None
-            life.trainer.send(announce.Ask())
-        answers = [life.step for life in lives if life.step is not None]
-        if answers:
-            await asyncio.wait(answers, timeout=ASK_TIMEOUT_S)
-        last = max((answer.result() for answer in answers if answer.done()), default=0) + 2
+        lines = self._unfinished()
+        self._steps.clear()
+        for line in lines.values():
+            line.send(announce.Ask())
+        await self._until(lambda: lines.keys() <= self._steps.keys() | self._finished, ASK_TIMEOUT_S)
+        last = max(self._steps.values(), default=0) + STOP_MARGIN_STEPS
         log.info("stop after step %d", last)
-        for life in lives:
-            if life.trainer is not None:
-                life.trainer.send(announce.StopAfter(step=last))
+        for line in self._unfinished().values():
+            line.send(announce.StopAfter(step=last))
 
 
 class JobOver(Exception):
     """Leaves the controller's task group, cancelling what still runs there."""
 
 
-def raise_job_over(reason: str) -> None:
-    raise JobOver(reason)
+async def _first(*waits: Awaitable[Any], timeout_s: float | None = None) -> None:
+    """Wait until the first of these is done, or for ``timeout_s``; coroutines that are not done are given up."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            if not task.cancel() and not task.cancelled():
+                task.exception()  # seen; the caller judges by what it waited for
+
+
+def _held(_: asyncio.Task[None]) -> None:
+    """A connection's task, which the task group holds."""
 
 
 def _note_end(training: asyncio.Future[Any]) -> None:
@@ -313,24 +323,22 @@ def _note_end(training: asyncio.Future[Any]) -> None:
         log.info("Monarch: %s", str(error).strip().partition("\n")[0][:300])
 
 
-def _own(task: asyncio.Task[None]) -> None:
-    """The task group holds it."""
-
-
-def main(
-    *, name: str, incarnation: int, bind: str, lighthouse_address: str | None, events_path: str, job: Job
-) -> None:
+def main(*, name: str, incarnation: int, bind: str, lighthouse_address: str | None, events_path: str, job: Job) -> None:
     """Run the job to its end and exit 0; Monarch's own threads are not waited for."""
-    writer = events.Writer(Path(events_path), member=name, incarnation=incarnation)
+    writer = events.Writer(events_path, member=name, incarnation=incarnation)
     host = parse_address(bind)[0]
     beside = None
     if lighthouse_address is None:
         beside = lighthouse.start(f"{host}:{LIGHTHOUSE_PORT}", job.min_replicas, job.settings)
-    hosts.open_transport(host)
-    try:
-        asyncio.run(Controller(job, lighthouse_address=lighthouse_address, emit=writer.emit).run(bind))
-    except* JobOver as over:
-        log.info("job over: %s", over.exceptions[0])
+
+    async def whole() -> None:
+        monarch = hosts.MonarchHosts(host)
+        controller = Controller(job, monarch=monarch, lighthouse_address=lighthouse_address, emit=writer.emit)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, controller.stop)
+        await controller.run(bind)
+
+    asyncio.run(whole())
     del beside
     logging.shutdown()
     os._exit(0)

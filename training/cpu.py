@@ -82,9 +82,7 @@ def dense_attention() -> type[Any]:
             assert out_transform is None, "no log-sum-exp from scaled_dot_product_attention"
             query, key, value = (x.transpose(1, 2) for x in (q_BLNH, k_BLNH, v_BLNH))
             mask = self._dense_mask(attention_masks, query)
-            out = F.scaled_dot_product_attention(
-                query, key, value, attn_mask=mask, scale=scale, enable_gqa=enable_gqa
-            )
+            out = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale, enable_gqa=enable_gqa)
             return out.transpose(1, 2)
 
         @staticmethod

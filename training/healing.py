@@ -2,7 +2,7 @@
 
 Stock TorchTitan 0.3 with TorchFT 0.2 gets this wrong in three ways, kept reachable by the setting ``heal=stock``:
   * the donor collects its state on TorchFT's quorum thread while its own forward pass moves the weights under it;
-  * the optimizer hands out the parameter groups of build time, so a healed replica takes its first step with an old rate;
+  * the optimizer hands out the parameter groups of build time: a healed replica's first step has an old rate;
   * the rate follows the tries of a trainer, not the commits, so replicas with different discards drift apart.
 With ``heal=cached`` the main thread collects the state after every step (``ReplicaManager.cache_state``), the quorum
 thread only hands out that cache, and the rate is a function of the committed step (``CommittedSchedule``).
@@ -75,9 +75,10 @@ class ReplicaManager(torchft.Manager):  # type: ignore[misc]
         super().__init__(**arguments)
         self.watch: Watch | None = None
         self._cached_state: dict[str, object] | None = None
-        self._client = WatchedClient(self._client, self)
+        self._client: Any = WatchedClient(self._client, self)
 
     def set_watch(self, watch: Watch) -> None:
+        """From now on, tell ``watch``."""
         self.watch = self._checkpoint_transport.watch = watch
 
     def cache_state(self) -> None:
@@ -95,7 +96,7 @@ class ReplicaManager(torchft.Manager):  # type: ignore[misc]
 
 
 class FaultTolerance(TorchFTManager):  # type: ignore[misc]
-    """TorchTitan's fault tolerance for one replica, with names and timeouts given instead of found in the environment."""
+    """TorchTitan's fault tolerance for one replica; names and timeouts are given, not found in the environment."""
 
     @dataclass(kw_only=True, slots=True)
     class Config(TitanFaultTolerance):  # type: ignore[misc]

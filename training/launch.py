@@ -72,7 +72,8 @@ class Launcher:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._interrupted)
-        self._say(f"{self._work.recipe}, {self._work.replicas} replicas, {self._work.steps} steps; files in {self._out}")
+        work = self._work
+        self._say(f"{work.recipe}, {work.replicas} replicas, {work.steps} steps; files in {self._out}")
         try:
             async with asyncio.TaskGroup() as tasks:
                 watch = tasks.create_task(self._watch())
@@ -127,7 +128,8 @@ class Launcher:
                 return status
             lived_s = time.monotonic() - born
             pause_s = RESTART_S_MIN if lived_s > SHORT_LIFE_S else min(pause_s * 2, RESTART_S_MAX)
-            self._say(f"{member}#{incarnation} ended after {lived_s:.1f} s with status {status}; again in {pause_s:.1f} s")
+            life = f"{member}#{incarnation} ended after {lived_s:.1f} s with status {status}"
+            self._say(f"{life}; again in {pause_s:.1f} s")
             await asyncio.sleep(pause_s)
 
     async def _live(self, command: list[str], member: str, incarnation: int) -> int:

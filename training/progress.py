@@ -80,6 +80,8 @@ class Progress:
 
     def line(self) -> str:
         """The state of the job in one line; the rate is that of the last ten seconds."""
+        if not self._committed:
+            return "no step yet"
         now = time.monotonic()
         recent = sum(1 for at in self._committed.values() if at > now - 10)
         step = max(self._committed, default=0)
@@ -98,9 +100,12 @@ class Progress:
         lives = ", ".join(f"{member}: {count}" for member, count in sorted(self._lives.items()))
         common = sum(1 for digests in self._digests.values() if len(digests) > 1)
         differing = self.differing_steps()
-        agreement = f"differ at {len(differing)} of {common}, first {differing[0]}" if differing else f"equal at all {common}"
+        agreement = f"equal at all {common}"
+        if differing:
+            agreement = f"differ at {len(differing)} of {common}, first at step {differing[0]},"
+        took_s = time.monotonic() - self._began
         return [
-            f"{len(self._committed)} steps committed in {time.monotonic() - self._began:.1f} s, {self._discards} tries discarded",
+            f"{len(self._committed)} steps committed in {took_s:.1f} s, {self._discards} tries discarded",
             f"lives  {lives or 'none'}",
             f"states {agreement} common steps",
         ]

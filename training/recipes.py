@@ -53,7 +53,7 @@ RECIPES = {
     for recipe in (
         Recipe(
             name="cpu-debug",
-            sentence="The llama3 debug model on the CPU over Gloo, fault tolerance at every step; needs no GPU, no network.",
+            sentence="The llama3 debug model on the CPU over Gloo, fault tolerance at every step; no GPU, no network.",
             device="cpu",
             flavor="debugmodel",
             defaults=_CPU,
@@ -90,9 +90,7 @@ def find(name: str) -> Recipe:
     return RECIPES[name]
 
 
-def make_job(
-    recipe: str, *, replicas: int, min_replicas: int, steps: int, seed: int | None, changes: list[str]
-) -> Job:
+def make_job(recipe: str, *, replicas: int, min_replicas: int, steps: int, seed: int | None, changes: list[str]) -> Job:
     """A checked job from what the person typed. Raises UserError."""
     defaults = find(recipe).defaults
     if seed is not None:
@@ -100,9 +98,8 @@ def make_job(
     if not 1 <= replicas <= 64:
         raise UserError(f"--replicas {replicas}: a job has 1 to 64 replicas; type --replicas 3")
     if not 1 <= min_replicas <= replicas:
-        raise UserError(
-            f"--min-replicas {min_replicas}: must be between 1 and the {replicas} replicas; type --min-replicas {replicas}"
-        )
+        remedy = f"type --min-replicas {replicas}"
+        raise UserError(f"--min-replicas {min_replicas}: must be between 1 and the {replicas} replicas; {remedy}")
     if steps < 1:
         raise UserError(f"--steps {steps}: a job has at least one step; type --steps 200")
     settings = with_changes(defaults, changes)
@@ -140,8 +137,9 @@ def trainer_config(job: Job, *, member: str, host: str, lighthouse: str, scratch
         dump_folder=scratch,
         profiler=Profiler.Config(enable_profiling=False),
         metrics=trainer.StepMetrics.Config(log_freq=1),
-        optimizer=parts["optimizer"](param_groups=default_adamw(lr=settings.learning_rate).param_groups,
-                                     implementation="fused"),
+        optimizer=parts["optimizer"](
+            param_groups=default_adamw(lr=settings.learning_rate).param_groups, implementation="fused"
+        ),
         lr_scheduler=parts["lr_scheduler"](
             warmup_steps=settings.warmup_steps, decay_ratio=settings.decay_ratio, min_lr_factor=0.1
         ),

@@ -43,21 +43,29 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     seq_len: Annotated[int, Meta(ge=16, description="tokens per sequence")] = 128
     learning_rate: Annotated[float, Meta(gt=0, description="peak rate, after the warm-up")] = 8e-4
     warmup_steps: Annotated[int, Meta(ge=0, description="committed steps until the peak rate")] = 10
-    decay_ratio: Annotated[float, Meta(ge=0, le=1, description="share of the steps, at the end, with a falling rate")] = 0.8
+    decay_ratio: Annotated[
+        float, Meta(ge=0, le=1, description="share of the steps, the last ones, with a falling rate")
+    ] = 0.8
     data: Annotated[str, Meta(description="folder of a local copy of C4; empty: the embedded corpus")] = ""
     tokenizer: Annotated[str, Meta(description="folder with tokenizer.json; empty: the embedded one")] = ""
 
     process_group_timeout_s: Annotated[float, Meta(gt=0, description="longest wait in one gradient exchange")] = 5.0
     quorum_timeout_s: Annotated[float, Meta(gt=0, description="longest wait for one quorum")] = 60.0
     quorum_retries: Annotated[int, Meta(ge=0, description="further quorum attempts when the lighthouse is away")] = 20
-    connect_timeout_s: Annotated[float, Meta(gt=0, description="longest wait for a connection to lighthouse or peer")] = 10.0
-    heal_timeout_s: Annotated[float, Meta(gt=0, description="longest wait for a peer's state and for a commit vote")] = 30.0
+    connect_timeout_s: Annotated[
+        float, Meta(gt=0, description="longest wait for a connection to lighthouse or peer")
+    ] = 10.0
+    heal_timeout_s: Annotated[
+        float, Meta(gt=0, description="longest wait for a peer's state and for a commit vote")
+    ] = 30.0
     heartbeat_timeout_ms: Annotated[int, Meta(ge=300, description="silence after which a replica is dead")] = 1000
     join_timeout_ms: Annotated[int, Meta(ge=100, description="wait for stragglers once a quorum is possible")] = 10_000
     quorum_tick_ms: Annotated[int, Meta(ge=5, description="pause between two looks at the quorum")] = 20
 
     attach_timeout_s: Annotated[float, Meta(gt=0, description="longest wait for one Monarch attach")] = 10.0
-    spawn_timeout_s: Annotated[float, Meta(gt=0, description="longest wait for a spawned trainer to announce itself")] = 60.0
+    spawn_timeout_s: Annotated[
+        float, Meta(gt=0, description="longest wait for a spawned trainer to announce itself")
+    ] = 60.0
     attach_attempts: Annotated[int, Meta(ge=1, description="failures in a row after which a member is given up")] = 10
     adopt_timeout_s: Annotated[
         float, Meta(gt=0, description="wait of a restarted controller for the trainer of a known worker")
@@ -107,11 +115,12 @@ def check(settings: Settings) -> None:
     quorum_s = settings.quorum_timeout_s
     if settings.process_group_timeout_s >= quorum_s:
         raise UserError(
-            f"process_group_timeout_s={settings.process_group_timeout_s:g} must be below quorum_timeout_s={quorum_s:g}: "
-            f"a replica stuck in an exchange would outlast its peers' quorum; "
+            f"process_group_timeout_s={settings.process_group_timeout_s:g} must be below "
+            f"quorum_timeout_s={quorum_s:g}: a replica stuck in an exchange would outlast its peers' quorum; "
             f"type --set process_group_timeout_s={quorum_s / 12:g}"
         )
-    for name, value_ms in (("heartbeat_timeout_ms", settings.heartbeat_timeout_ms), ("join_timeout_ms", settings.join_timeout_ms)):
+    for name in ("heartbeat_timeout_ms", "join_timeout_ms"):
+        value_ms = getattr(settings, name)
         if value_ms >= quorum_s * 1000:
             raise UserError(
                 f"{name}={value_ms} must be below quorum_timeout_s={quorum_s:g}: no quorum would end in time; "

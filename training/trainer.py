@@ -170,4 +170,5 @@ def open_store(host: str) -> TCPStore:
 
 def device_of(trainer: ReplicaTrainer) -> str:
     """Name of the device, for people."""
-    return torch.cuda.get_device_name(trainer.device) if trainer.device.type == "cuda" else trainer.device.type
+    on_gpu = trainer.device.type == "cuda"
+    return str(torch.cuda.get_device_name(trainer.device) if on_gpu else trainer.device.type)

@@ -18,30 +18,39 @@ SENTENCES = (8, 16)
 VOCABULARY = 2048
 BEGIN, END = "<|begin|>", "<|end|>"
 
-NOUNS = """lighthouse harbour keeper sailor engine river bridge clock garden letter window kitchen market teacher
+
+def words(text: str) -> list[str]:
+    return text.split()
+
+
+def phrases(text: str) -> list[str]:
+    return text.replace("\n", "").split("|")
+
+
+NOUNS = words("""lighthouse harbour keeper sailor engine river bridge clock garden letter window kitchen market teacher
 painter violin shadow morning winter storm island valley forest mountain village ladder lantern compass anchor barrel
 blanket candle castle chimney corner cottage desert driver farmer feather fountain glacier hammer journal kettle
 library machine mirror needle orchard paper pebble pocket quarry railway ribbon saddle school signal silver stable
-station summer table thunder ticket tower train turtle umbrella vessel wagon water whistle wheel workshop yard""".split()
-ADJECTIVES = """old quiet narrow bright heavy distant patient hollow golden broken gentle crooked silent early frozen
-careful empty famous green honest idle little modest northern pale quick red simple steady tall useful warm wide wooden
-young clever dusty eastern grey humble proud rough smooth strange thin western white""".split()
-VERBS = """watched carried followed painted repaired counted crossed forgot found guarded lifted measured opened
+station summer table thunder ticket tower train turtle umbrella vessel wagon water whistle wheel workshop yard""")
+ADJECTIVES = words("""old quiet narrow bright heavy distant patient hollow golden broken gentle crooked silent early
+frozen careful empty famous green honest idle little modest northern pale quick red simple steady tall useful warm wide
+wooden young clever dusty eastern grey humble proud rough smooth strange thin western white""")
+VERBS = words("""watched carried followed painted repaired counted crossed forgot found guarded lifted measured opened
 remembered reached sold turned visited answered borrowed built cleaned closed described drew emptied fetched gathered
-heard held kept learned left loved moved named offered passed promised read sent showed studied taught waited""".split()
-PLACES = """behind the hill|near the old mill|under the bridge|at the edge of town|across the bay|by the northern gate
-|beside the canal|in the upper room|along the shore|between two fields|above the harbour|outside the station""".replace(
-    "\n", ""
-).split("|")
-TIMES = """before dawn|after the storm|every spring|in the first week|late at night|on the third day|during the long winter
-|at noon|when the bell rang|as the light failed|since last year|once again""".replace("\n", "").split("|")
+heard held kept learned left loved moved named offered passed promised read sent showed studied taught waited""")
+PLACES = phrases("""behind the hill|near the old mill|under the bridge|at the edge of town|across the bay|
+by the northern gate|beside the canal|in the upper room|along the shore|between two fields|above the harbour|
+outside the station""")
+TIMES = phrases("""before dawn|after the storm|every spring|in the first week|late at night|on the third day|
+during the long winter|at noon|when the bell rang|as the light failed|since last year|once again""")
 LINKS = ["and then", "because", "although", "so", "while", "until", "but still", "and"]
 
 
 def clause(chance: random.Random) -> str:
     """Somebody did something, somewhere or sometime."""
     actor = f"the {chance.choice(ADJECTIVES)} {chance.choice(NOUNS)}"
-    thing = f"the {chance.choice(NOUNS)}" if chance.random() < 0.5 else f"{chance.randint(2, 99)} {chance.choice(NOUNS)}s"
+    one = chance.random() < 0.5
+    thing = f"the {chance.choice(NOUNS)}" if one else f"{chance.randint(2, 99)} {chance.choice(NOUNS)}s"
     tail = chance.choice([chance.choice(PLACES), chance.choice(TIMES), ""])
     return " ".join(filter(None, [actor, chance.choice(VERBS), thing, tail]))
 
