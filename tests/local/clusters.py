@@ -22,7 +22,7 @@ from chaos.model.workload import Role, Workload
 from chaos.platforms.local.platform import LocalPlatform
 
 TOY = str(Path(__file__).with_name("toy.py"))
-WAIT_S = 20.0
+WAIT_S = 20.0 if "VM" not in os.environ else 200.0  # An emulated machine is slow.
 COMMAND = ("{python}", "-I", "-S", TOY, "{member}", "{incarnation}", "{events}", "{address}", "{data_interface}")
 
 

@@ -81,13 +81,6 @@ def create_below(parents: list[str], name: str, leaf: bool) -> list[str]:
     return made
 
 
-def join(paths: list[str]) -> None:
-    """Move the calling process into the groups."""
-    for path in paths:
-        with open(f"{path}/cgroup.procs", "w") as file:
-            file.write("0")
-
-
 def remove(top: str, within_s: float = REMOVE_S) -> None:
     """Remove a tree of groups. Refused while a process is in one: tried again for `within_s`, then OSError."""
     deadline = time.monotonic() + within_s

@@ -29,7 +29,7 @@ READ_BYTES_MAX = 4 * 1024 * 1024
 REPLY_S = 5.0
 GONE_S = 5.0
 CONTROLLER_STOP_S = 30.0
-MEMBERS_STOP_S = 10.0
+MEMBERS_STOP_S = 6.0
 CONTROLLER = "controller"
 
 
@@ -96,6 +96,8 @@ class LocalCluster:
                 return await self._delete(self._alive(member))
             case Signal(member, process, number):
                 return await self._signal(self._alive(member), process, number)
+            case _:
+                raise InjectionRefused(f"the local platform cannot make {type(injection).__name__} yet")
 
     async def stop(self) -> None:
         await self._command("retire")

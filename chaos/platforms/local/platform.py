@@ -70,7 +70,7 @@ class LocalPlatform:
         ours, hosts = channel.pair()
         life, life_of_keeper = os.pipe()
         cluster = LocalCluster(deployment, emit, ours, self._isolation)
-        with ours:
+        with ours, open(life_of_keeper, "wb", buffering=0) as alive:
             keeper = _start_keeper(spec_path, life, hosts)
             try:
                 with _single_error():
@@ -84,7 +84,7 @@ class LocalPlatform:
                         cluster.read_events()
                         tasks.cancel_scope.cancel()
             finally:
-                os.close(life_of_keeper)
+                alive.close()
                 with anyio.CancelScope(shield=True):
                     await _end_keeper(keeper)
                 cluster.close()
@@ -150,7 +150,9 @@ async def _end_keeper(keeper: subprocess.Popen[bytes]) -> None:
         keeper.wait(CLEAN_UP_S)
     finally:
         os.close(pidfd)
-    sweep.remove(sweep.find())
+    left = sweep.remove([found for found in sweep.find() if found.owner.split("-")[1] == str(keeper.pid)])
+    if left:
+        raise PlatformLost(f"could not remove {', '.join(map(str, left))}; when nothing uses it: chaos clean")
 
 
 @contextmanager

@@ -6,7 +6,7 @@ temporary folder and a mark by which all its processes are found. Restarting is 
 
 from __future__ import annotations
 
-import json
+import marshal
 import os
 import re
 import shutil
@@ -197,7 +197,7 @@ def _spawn(
         pod["command"] = [fill(part, values) for part in member.command]
         actions: list[Any] = [(os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)]
         actions += [(os.POSIX_SPAWN_DUP2, log, 1), (os.POSIX_SPAWN_DUP2, log, 2)]
-        argv = [spec.python, "-I", "-S", _ENTER, json.dumps(pod)]
+        argv = [spec.python, "-I", "-S", _ENTER, marshal.dumps(pod).hex()]
         full = {**os.environ, **spec.env, **environ, owner.MARKER: mark}
         started = time.monotonic()
         pid = os.posix_spawn(
