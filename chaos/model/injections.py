@@ -1,14 +1,17 @@
 """Injections: the closed set of primitive disturbances a platform can make.
 
-Faults are built from these. The author of a fault never writes an undo: what can be undone is undone by whoever
-holds the injection.
+Faults are built from these. Two kinds: `Delete` and `Signal` are one-shot, done once they are in force; what derives
+`Held` lasts only while a lease on it is renewed. The author of a fault never writes an undo: whoever holds the
+injection gives back what it took. Ranges stand in the types, so that a search can draw from them.
 """
 
 from __future__ import annotations
 
 import enum
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 
 class Process(enum.Enum):
@@ -16,6 +19,32 @@ class Process(enum.Enum):
 
     MAIN = "main"
     TRAINER = "trainer"
+
+
+class Interface(enum.Enum):
+    """A network interface by its role: control carries heartbeats, commands and heals; data carries gradients."""
+
+    CONTROL = "control"
+    DATA = "data"
+
+
+class Direction(enum.Enum):
+    """Which way packets go, as the target sees it."""
+
+    IN = "in"
+    OUT = "out"
+    BOTH = "both"
+
+
+class Protocol(enum.Enum):
+    TCP = "tcp"
+    UDP = "udp"
+
+
+Port = Annotated[int, Meta(ge=1, le=65535)]
+Percent = Annotated[float, Meta(ge=0.01, le=100)]
+Milliseconds = Annotated[float, Meta(gt=0, le=10_000)]
+BitRate = Annotated[int, Meta(ge=8_000, le=32_000_000_000)]
 
 
 class Delete(msgspec.Struct, frozen=True, tag="delete"):
@@ -32,7 +61,91 @@ class Signal(msgspec.Struct, frozen=True, tag="signal"):
     signal: int
 
 
-Injection = Delete | Signal
+class Held(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What every held injection has: `target` is the name of a member or a node."""
+
+    target: str
+
+
+class Freeze(Held, frozen=True, tag="freeze"):
+    """Every process of the target stops where it is. In force: the freezer, or each process, says so."""
+
+
+class LinkDown(Held, frozen=True, tag="link_down"):
+    """One interface of the target loses its link. In force: no carrier. Addresses and routes are there afterwards."""
+
+    interface: Interface
+
+
+class Drop(Held, frozen=True, tag="drop"):
+    """`percent` of the target's packets vanish: those from or to `peers` (names; none: everyone), and of these only
+    `protocol` and `ports` (at either end) where given. Ends in the kernel by itself. In force: its rules are read back.
+    """
+
+    peers: tuple[str, ...] = ()
+    direction: Direction = Direction.BOTH
+    protocol: Protocol | None = None
+    ports: tuple[Port, ...] = ()
+    percent: Percent = 100.0
+
+
+class Shape(Held, frozen=True, tag="shape"):
+    """What the target sends on one interface is held to a rate, delayed by `delay_ms` +- `jitter_ms`, or both.
+
+    Of several on one interface the lowest rate and the longest delay count. In force: the queue is read back.
+    """
+
+    interface: Interface
+    rate_bit_s: BitRate | None = None
+    delay_ms: Milliseconds | None = None
+    jitter_ms: Milliseconds | None = None
+
+    def __post_init__(self) -> None:
+        if self.rate_bit_s is None and self.delay_ms is None:
+            raise ValueError("shape needs rate_bit_s, delay_ms or both")
+        if self.jitter_ms is not None and self.jitter_ms > (self.delay_ms or 0):
+            raise ValueError(f"jitter_ms {self.jitter_ms} must not exceed delay_ms {self.delay_ms}")
+
+
+class CpuLimit(Held, frozen=True, tag="cpu_limit"):
+    """The target's processes share `cores` of CPU time. In force: the quota is read back."""
+
+    cores: Annotated[float, Meta(ge=0.01, le=1024)]
+
+
+class MemoryLimit(Held, frozen=True, tag="memory_limit"):
+    """The target's memory is limited to `limit_bytes`, or to `share_of_used` of what it uses now; exactly one is set.
+
+    With `kill` the kernel ends processes that need more; else they are held up until the limit is gone, and a limit
+    below what the kernel can take back is refused. In force: the limit is read back.
+    """
+
+    limit_bytes: Annotated[int, Meta(ge=1 << 20)] | None = None
+    share_of_used: Annotated[float, Meta(gt=0, le=1)] | None = None
+    kill: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.limit_bytes is None) == (self.share_of_used is None):
+            raise ValueError("memory_limit needs exactly one of limit_bytes and share_of_used")
+
+
+class IoLimit(Held, frozen=True, tag="io_limit"):
+    """The target reads and writes its disk at `bytes_s` at most, each way. In force: the limit is read back.
+
+    With version 1 cgroups the kernel holds back direct and synchronous I/O only, not what goes through its cache.
+    """
+
+    bytes_s: Annotated[int, Meta(ge=1024, le=100_000_000_000)]
+
+
+class DiskFill(Held, frozen=True, tag="disk_fill"):
+    """The file system below the target's folder is full but for `leave_bytes`. In force: no more is free."""
+
+    leave_bytes: Annotated[int, Meta(ge=0)]
+
+
+HeldInjection = Freeze | LinkDown | Drop | Shape | CpuLimit | MemoryLimit | IoLimit | DiskFill
+Injection = Delete | Signal | HeldInjection
 
 
 class Proof(msgspec.Struct, frozen=True):

@@ -1,0 +1,63 @@
+"""Which kernel state an injection is about."""
+
+from __future__ import annotations
+
+from chaos.agent.linux.cgroups import CpuV1, CpuV2, IoV1, IoV2, MemoryV1, MemoryV2
+from chaos.agent.linux.disks import Filling
+from chaos.agent.linux.drops import Table
+from chaos.agent.linux.freeze import Freezer, Processes
+from chaos.agent.linux.links import Cable
+from chaos.agent.linux.resource import NotInForce, Resource
+from chaos.agent.linux.traffic import Queue
+from chaos.agent.wire import Grant
+from chaos.model.injections import CpuLimit, DiskFill, Drop, Freeze, Interface, IoLimit, LinkDown, MemoryLimit, Shape
+from chaos.model.site import Namespace, Nic, Site
+
+
+def resource(grant: Grant) -> Resource:
+    """The resource of a grant; NotInForce when its site has none of the kind. Touches nothing."""
+    site = grant.site
+    match grant.injection:
+        case LinkDown(interface=interface):
+            return Cable(_nic(site, interface))
+        case Drop():
+            return Table(_namespace(site))
+        case Shape(interface=interface):
+            return Queue(_nic(site, interface).link)
+        case CpuLimit():
+            return CpuV1(site.groups["cpu"]) if "cpu" in site.groups else CpuV2(_unified(site, "cpu"))
+        case MemoryLimit():
+            return MemoryV1(site.groups["memory"]) if "memory" in site.groups else MemoryV2(_unified(site, "memory"))
+        case IoLimit():
+            folder = _folder(site)
+            return IoV1(site.groups["blkio"], folder) if "blkio" in site.groups else IoV2(_unified(site, "io"), folder)
+        case Freeze():
+            return Freezer(site.unified) if site.unified else Processes(site)
+        case DiskFill():
+            return Filling(_folder(site))
+
+
+def _nic(site: Site, interface: Interface) -> Nic:
+    if interface not in site.nics:
+        raise NotInForce(f"{site.name} has no {interface.value} interface")
+    return site.nics[interface]
+
+
+def _namespace(site: Site) -> Namespace:
+    if site.process is None:
+        raise NotInForce(f"{site.name} is a node, whose packets are bridged past drop rules: aim at its members")
+    if not site.nics:
+        raise NotInForce(f"{site.name} has no network namespace of its own")
+    return next(iter(site.nics.values())).link.namespace
+
+
+def _unified(site: Site, controller: str) -> str:
+    if site.unified is None:
+        raise NotInForce(f"{site.name} has no cgroup with the controller {controller}")
+    return site.unified
+
+
+def _folder(site: Site) -> str:
+    if site.folder is None:
+        raise NotInForce(f"{site.name} has no folder for disk faults")
+    return site.folder

@@ -1,0 +1,77 @@
+"""Full disks: one file without a name on the target's file system, as large as it takes.
+
+The agent holds it open; the kernel frees it when the agent closes it or ends, by whatever signal. So nothing of it can
+stay behind, and nothing needs to be found again.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+
+from chaos.agent.linux.resource import Gone, Lease, NotInForce, Resource, State
+from chaos.model.injections import DiskFill
+
+FILL_BYTES_MAX = 64 << 30
+_CHUNK_BYTES = 256 << 20
+_SLACK_BYTES = 1 << 20
+"""How much more than asked for may be free: file systems keep books of what they allocate."""
+_TRIES = 5
+
+
+class Filling(Resource):
+    """The free space of the file system that holds `folder`."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._fd: int | None = None
+        self.key = f"disk {folder}"
+
+    def before(self) -> State:
+        if os.stat(self._folder).st_dev == os.stat("/").st_dev:
+            raise NotInForce(f"{self._folder} is on the machine's own disk: give the target a file system of its own")
+        return {"free": str(self._free())}
+
+    def settle(self, leases: Sequence[Lease], before: State) -> str:
+        wishes = [lease.grant.injection for lease in leases]
+        leave = min((wish.leave_bytes for wish in wishes if isinstance(wish, DiskFill)), default=None)
+        if leave is None:
+            self._close()
+            return f"{self._free()} bytes free, {before['free']} were before"
+        for _try in range(_TRIES):
+            free = self._free()
+            if free <= leave + _SLACK_BYTES and (free >= leave - _SLACK_BYTES or self._size() == 0):
+                return f"{free} bytes free, {self._size()} are filled"
+            self._resize(max(0, self._size() + free - leave))
+        raise NotInForce(f"{self._free()} bytes are free, {leave} should be left")
+
+    def _free(self) -> int:
+        try:
+            found = os.statvfs(self._folder)
+        except FileNotFoundError as error:
+            raise Gone(f"{self._folder} is gone") from error
+        return found.f_bfree * found.f_frsize
+
+    def _size(self) -> int:
+        return 0 if self._fd is None else os.fstat(self._fd).st_blocks * 512
+
+    def _resize(self, size: int) -> None:
+        if size > FILL_BYTES_MAX:
+            raise NotInForce(f"it would take {size} bytes to fill {self._folder}; at most {FILL_BYTES_MAX} are taken")
+        if self._fd is None:
+            self._fd = os.open(self._folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        at = os.fstat(self._fd).st_size
+        if size < at:
+            os.ftruncate(self._fd, size)
+        try:
+            for start in range(at, size, _CHUNK_BYTES):
+                os.posix_fallocate(self._fd, start, min(_CHUNK_BYTES, size - start))
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+
+    def _close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
