@@ -5,6 +5,7 @@ Exit codes: 0 PASS, 1 FAIL, 2 UNKNOWN or a machine that cannot do it, 64 bad inp
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -45,7 +46,16 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-console = Console()
+
+
+class _Console(Console):
+    """A console whose reader may leave: the run goes on to its verdict, unheard."""
+
+    def on_broken_pipe(self) -> None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+console = _Console()
 
 ExperimentArg = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="A YAML file, or a name from `chaos list`.")]
 SetOption = Annotated[

@@ -14,6 +14,7 @@ import pytest
 from chaos import journal
 from chaos.model.events import MemberStarted, PhaseStarted, RunEnded
 from chaos.model.verdict import Outcome, Verdict
+from tests.conftest import CHAOS
 
 TOY = ("--set", "workload.program=toyjob", "--set", "workload.recipe=toy", "--set", "workload.steps=4000")
 
@@ -122,8 +123,6 @@ def test_a_changed_plan_is_no_pass(chaos, tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_run_gives_everything_back_and_is_unknown(tmp_path, chaos_env, number):
-    from tests.conftest import CHAOS
-
     with subprocess.Popen(
         [CHAOS, "run", "steady", *TOY, "--set", "quiesce.common_steps=3000"],
         cwd=tmp_path,
@@ -144,3 +143,12 @@ def test_an_interrupted_run_gives_everything_back_and_is_unknown(tmp_path, chaos
     pids = [event.pid for event in events if isinstance(event, MemberStarted)]
     assert len(pids) == 4
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+def test_a_reader_that_leaves_does_not_end_the_run(tmp_path, chaos_env):
+    with subprocess.Popen([CHAOS, "run", "steady", *TOY], cwd=tmp_path, env=chaos_env, stdout=subprocess.PIPE) as run:
+        assert run.stdout is not None
+        run.stdout.readline()
+        run.stdout.close()
+        assert run.wait(60) == 0
+    assert verdict(run_dir(tmp_path)).outcome is Outcome.PASS
