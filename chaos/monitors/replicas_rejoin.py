@@ -197,8 +197,7 @@ def _missed(member: str, before: int, past: Past) -> Iterator[int]:
         committers = {commit.member for commit in past.kept(step)}
         if member in committers:
             return
-        if committers:
-            yield step
+        yield step
 
 
 def _doubt(back: _Return, past: Past) -> str | None:

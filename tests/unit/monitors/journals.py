@@ -271,6 +271,7 @@ def judge_live(
         for monitor in monitors:
             monitor.observe(event, history)
             if monitor.broken is not None:
+                assert monitor.broken.outcome is Outcome.FAIL
                 broken.setdefault(monitor.name, event.seq)
     return {monitor.name: monitor.conclude(history) for monitor in monitors}, broken
 

@@ -68,6 +68,26 @@ def test_it_is_one_when_the_replica_lived_on() -> None:
     assert {"one_quorum", "same_state"} <= failing(findings)
 
 
+def test_it_is_one_when_a_peer_kept_the_step() -> None:
+    """Of the two that committed step 13 in the first quorum one died, but the other is alive."""
+    story = Story().deploy().train(12)
+    for member in ("replica-0", "replica-1"):
+        story._step(member, 13, True, 0.1, "state 13")
+    story.wait(0.2).kill("replica-1").wait(1.0).group.discard("replica-0")
+    assert judge(story.regroup().train(1).drain().end())["one_quorum"].outcome is Outcome.FAIL
+
+
+def test_a_step_that_died_with_its_replica_may_be_trained_again_with_it() -> None:
+    story = Story(2).deploy().train(12)
+    story._step("replica-1", 13, True, 0.1, "gone with it")
+    story.wait(0.2).kill("replica-1").wait(1.0).discard()
+    story.restart("replica-1").wait(5.0).build("replica-1").join("replica-1").train(10)
+    findings, broken = judge_live(story.drain().end())
+    assert not failing(findings)
+    assert not broken
+    assert findings["replicas_rejoin"].reading.endswith("; no step was trained without it")
+
+
 def test_more_committers_than_participants() -> None:
     """A restarted lighthouse gave one of three a quorum of its own under the old id."""
     story = lost_and_back().alter(about(events.Step, "replica-2", step=20), participants=1)

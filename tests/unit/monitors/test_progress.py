@@ -29,6 +29,15 @@ def test_rates_without_a_fault_and_without_a_return() -> None:
     assert judge(lost().drain().end())["progress"].measures["steps_per_s_after"] is None
 
 
+def test_rates_around_two_faults() -> None:
+    """2 steps a second at first; the one step between the faults and the return is not of either time."""
+    story = Story().deploy().train(12).kill("replica-1").wait(5.0).regroup().train(1).wait(5.0).kill("lighthouse")
+    story.restart("replica-1").wait(5.0).build("replica-1").join("replica-1").train(10)
+    measures = judge(story.drain().end())["progress"].measures
+    assert measures["steps_per_s_before"] == pytest.approx(2.0)
+    assert measures["steps_per_s_after"] == pytest.approx(2.0)
+
+
 @pytest.mark.parametrize(("stall_s", "outcome"), [(59.0, Outcome.PASS), (61.0, Outcome.FAIL)])
 def test_a_stall(stall_s: float, outcome: Outcome) -> None:
     story = Story().deploy().train(12).wait(stall_s).train(12).drain().end()
@@ -37,6 +46,8 @@ def test_a_stall(stall_s: float, outcome: Outcome) -> None:
     assert found.measures["longest_stall_s"] == pytest.approx(stall_s + 0.5)
     if outcome is Outcome.FAIL:
         assert found.reading == "no new step was committed for 61.5 s after step 12 (at most 60)"
+        (last,) = [e.seq for e in story.journal() if about(events.Step, "replica-0", step=12)(e)]
+        assert found.evidence == (last,)
 
 
 def test_the_threshold_is_the_authors() -> None:

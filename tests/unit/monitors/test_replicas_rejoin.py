@@ -66,6 +66,15 @@ def test_two_returns_are_two_lines_and_the_worst_is_measured() -> None:
     assert found.measures["steps_missed"] == 30
 
 
+def test_the_missed_steps_may_have_been_trained_by_more_and_fewer() -> None:
+    story = Story(4).deploy().train(12).kill("replica-1").wait(1.0).regroup().train(5).kill("replica-2").wait(1.0)
+    story.regroup().train(5).restart("replica-1").build("replica-1").join("replica-1").train(5)
+    story.restart("replica-2").build("replica-2").join("replica-2").train(5)
+    first, second = finding(story.drain().end()).reading.splitlines()
+    assert first.endswith("10 steps were trained by 2 to 3 of 4 replicas")
+    assert second.endswith("10 steps were trained by 2 to 3 of 4 replicas")
+
+
 def test_a_return_without_a_heal() -> None:
     """Nothing was trained meanwhile, and the replica had its state: there was nothing to heal."""
     story = Story(2).deploy().train(12).kill("replica-1").restart("replica-1").wait(5.0).build("replica-1")

@@ -112,6 +112,21 @@ def test_two_victims_of_one_fault() -> None:
     assert finding(story.drain().end()).reading.startswith("replica-1 and replica-2 were hit at step 12: the first")
 
 
+def test_discarded_steps_are_counted_once_and_tries_by_all() -> None:
+    story = Story().deploy().train(12).kill("replica-1").wait(1.0).discard()
+    story.wait(1.0)._step("replica-2", 13, False, 0.0, None, "peer is gone")
+    measures = finding(story.regroup().train(10).drain().end()).measures
+    assert (measures["uncommitted_steps"], measures["uncommitted_tries"]) == (2, 3)
+
+
+def test_a_fault_after_the_last_step_has_no_survivors() -> None:
+    story = Story().deploy().train(12)
+    for member in story.replicas:
+        story.say(events.TrainerFinished, member, 0.1, step=12, reason="steps_reached")
+    found = finding(story.wait(0.2).kill("replica-1").wait(90.0).phase("drain").end())
+    assert (found.outcome, found.reading) == (Outcome.UNKNOWN, "no replica was left that had to go on")
+
+
 def test_nobody_left_to_go_on() -> None:
     story = Story(2).deploy().train(12).kill("replica-0", "replica-1").wait(5.0).drain().end()
     found = finding(story)
