@@ -14,6 +14,7 @@ Not here: Monarch itself (``hosts``), the training (``trainer``), restarting mem
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -117,11 +118,11 @@ class Controller:
                     port,
                     limit=announce.LINE_BYTES_MAX,
                 )
-                self._emit(events.ControllerStarted(replicas=self._job.replicas))
-                log.info("controller at %s, %d replicas expected", bind, self._job.replicas)
-                reason = await self._until_over()
+                with contextlib.closing(server):
+                    self._emit(events.ControllerStarted(replicas=self._job.replicas))
+                    log.info("controller at %s, %d replicas expected", bind, self._job.replicas)
+                    reason = await self._until_over()
                 self._emit(events.ControllerFinished(reason=reason))
-                server.close()
                 raise JobOver
         except* JobOver:
             log.info("job over: %s", reason)

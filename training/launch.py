@@ -32,7 +32,7 @@ LINE_EVERY_S = 1.0
 
 
 class Block:
-    """A block 127.a.b.0/24 claimed by holding a port on its first address, for as long as this object lives."""
+    """A block 127.a.b.0/24, claimed by holding a port on its first address until ``close``."""
 
     def __init__(self) -> None:
         for _ in range(CLAIM_ATTEMPTS):
@@ -46,7 +46,12 @@ class Block:
         raise UserError(f"no free block of 127.0.0.0/8 after {CLAIM_ATTEMPTS} attempts; end other runs on this machine")
 
     def address(self, index: int) -> str:
+        """The address of the ``index``-th member."""
         return f"{self.prefix}.{10 + index}"
+
+    def close(self) -> None:
+        """Leave the block to others."""
+        self._claim.close()
 
 
 class Launcher:
@@ -88,6 +93,7 @@ class Launcher:
                     task.cancel()
         finally:
             await asyncio.shield(self._end_all())
+            self._block.close()
         self._look()
         for line in self._progress.summary():
             self._say(line)

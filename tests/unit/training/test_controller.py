@@ -1,0 +1,316 @@
+"""The controller against members that live and die over real connections; only Monarch is a stand-in."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from training import announce, events
+from training.controller import Controller
+from training.process import free_port
+from training.settings import Job, Settings
+
+TIMEOUT_S = 5.0
+SETTINGS = Settings(
+    attach_timeout_s=0.5,
+    spawn_timeout_s=0.5,
+    adopt_timeout_s=0.3,
+    finish_grace_s=0.3,
+    stop_grace_s=0.5,
+    attach_attempts=2,
+)
+
+
+class StandIn:
+    """Monarch as the controller sees it: attaching and starting can succeed, fail or never end."""
+
+    def __init__(self) -> None:
+        self.attached: list[str] = []
+        self.started: list[announce.Assignment] = []
+        self.attach_error: Exception | None = None
+        self.start_error: Exception | None = None
+        self.hang = False
+
+    async def attach(self, address: str, name: str) -> str:
+        self.attached.append(address)
+        if self.hang:
+            await asyncio.Event().wait()
+        if self.attach_error is not None:
+            raise self.attach_error
+        return address
+
+    def start_trainer(self, host: Any, name: str, assignment: announce.Assignment) -> Awaitable[Any]:
+        self.started.append(assignment)
+        training: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        if self.start_error is not None:
+            training.set_exception(self.start_error)
+        return training
+
+
+class Peer:
+    """A member's end of a connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    def say(self, message: announce.Message) -> None:
+        self._writer.write(announce.encode(message))
+
+    def say_raw(self, line: bytes) -> None:
+        self._writer.write(line)
+
+    async def hear(self) -> announce.FromController | None:
+        try:
+            line = await self._reader.readline()
+        except ConnectionResetError:
+            return None
+        return msgspec.json.decode(line, type=announce.FromController) if line else None
+
+    def die(self) -> None:
+        self._writer.transport.abort()
+
+    async def close(self) -> None:
+        self._writer.close()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
+
+
+class RunningJob:
+    """A running controller and what it reported."""
+
+    def __init__(self, job: Job) -> None:
+        self.monarch = StandIn()
+        self.seen: list[events.Event] = []
+        self._news = asyncio.Event()
+        self._peers: list[Peer] = []
+        self._address = ("127.0.0.1", free_port("127.0.0.1"))
+        self.controller = Controller(job, monarch=self.monarch, lighthouse_address="lh:1", emit=self._emit)
+        self.over = asyncio.ensure_future(self.controller.run(f"{self._address[0]}:{self._address[1]}"))
+
+    def _emit(self, event: events.Event) -> None:
+        self.seen.append(event)
+        self._news.set()
+
+    async def until(self, kind: type[events.Event], count: int = 1) -> Any:
+        """The ``count``-th event of a kind, as soon as it is there."""
+        while len(found := [event for event in self.seen if isinstance(event, kind)]) < count:
+            self._news.clear()
+            await self._news.wait()
+        return found[count - 1]
+
+    async def connect(self, hello: announce.Message | None = None) -> Peer:
+        peer = Peer(*await asyncio.open_connection(*self._address))
+        self._peers.append(peer)
+        if hello is not None:
+            peer.say(hello)
+        return peer
+
+    async def close(self) -> None:
+        self.over.cancel()
+        await asyncio.wait({self.over})
+        for peer in self._peers:
+            await peer.close()
+
+    async def worker(self, name: str = "replica-0", incarnation: int = 1, fresh: bool = True) -> Peer:
+        return await self.connect(
+            announce.Worker(
+                name=name, incarnation=incarnation, fresh=fresh, monarch=f"id@tcp://{name}:{incarnation}", host=name,
+                data_interface="lo", events="e", scratch="s", controller="controller:29400",
+            )
+        )  # fmt: skip
+
+    async def trainer(self, name: str = "replica-0", incarnation: int = 1) -> Peer:
+        return await self.connect(announce.Trainer(name=name, incarnation=incarnation, pid=7))
+
+    async def member(self, name: str = "replica-0", incarnation: int = 1) -> tuple[Peer, Peer]:
+        """A worker host and its trainer, both known to the controller."""
+        before = sum(isinstance(event, events.TrainerSpawned) for event in self.seen)
+        peers = await self.worker(name, incarnation), await self.trainer(name, incarnation)
+        await self.until(events.TrainerSpawned, before + 1)
+        return peers
+
+
+@asynccontextmanager
+async def running(replicas: int = 1, settings: Settings = SETTINGS) -> AsyncIterator[RunningJob]:
+    job = RunningJob(Job(recipe="cpu-debug", replicas=replicas, min_replicas=1, steps=9, settings=settings))
+    await job.until(events.ControllerStarted)
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            yield job
+    finally:
+        await job.close()
+
+
+def in_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    def run() -> None:
+        asyncio.run(test())
+
+    run.__name__, run.__doc__ = test.__name__, test.__doc__
+    return run
+
+
+@in_loop
+async def test_a_member_is_attached_and_its_trainer_started() -> None:
+    async with running() as job:
+        await job.member()
+        attached, spawned = await job.until(events.MemberAttached), await job.until(events.TrainerSpawned)
+        assert (attached.name, attached.member_incarnation, attached.address) == ("replica-0", 1, "tcp://replica-0:1")
+        assert (spawned.name, spawned.member_incarnation) == ("replica-0", 1)
+        (assignment,) = job.monarch.started
+        assert assignment.lighthouse == "http://lh:1"
+        assert assignment.worker.scratch == "s"
+
+
+@in_loop
+async def test_a_dead_worker_host_is_lost_at_once_and_its_next_life_attached() -> None:
+    async with running() as job:
+        worker, trainer = await job.member()
+        worker.die()
+        trainer.die()
+        assert (await job.until(events.MemberLost)).reason == "worker host ended"
+        await job.member(incarnation=2)
+        assert (await job.until(events.TrainerSpawned, 2)).member_incarnation == 2
+
+
+@in_loop
+async def test_a_dead_trainer_ends_its_worker_host() -> None:
+    async with running() as job:
+        worker, trainer = await job.member()
+        trainer.die()
+        assert await worker.hear() == announce.Exit(reason="trainer process ended")
+
+
+@in_loop
+async def test_a_member_that_dies_during_attach_is_let_go() -> None:
+    async with running() as job:
+        job.monarch.hang = True
+        worker = await job.worker()
+        while not job.monarch.attached:
+            await asyncio.sleep(0)
+        worker.die()
+        await job.until(events.MemberLost)
+        assert not any(isinstance(event, events.AttachFailed) for event in job.seen)
+        job.monarch.hang = False
+        await job.member(incarnation=2)
+
+
+@in_loop
+async def test_several_dead_at_once_and_a_new_life_before_the_old_was_noticed() -> None:
+    async with running(replicas=3) as job:
+        names = ["replica-0", "replica-1", "replica-2"]
+        members = [await job.member(name) for name in names]
+        for worker, trainer in members[:2]:
+            worker.die()
+            trainer.die()
+        await job.member("replica-2", incarnation=2)  # the first life of replica-2 is still connected
+        await job.until(events.MemberLost, 3)
+        lost = {event.name: event.reason for event in job.seen if isinstance(event, events.MemberLost)}
+        assert lost["replica-2"] == "incarnation 2 announced itself"
+        assert set(lost) == set(names)
+
+
+@pytest.mark.parametrize("trouble", ["attach hangs", "attach fails", "start fails", "trainer silent"])
+def test_a_life_without_a_trainer_is_ended_then_given_up(trouble: str) -> None:
+    async def body() -> None:
+        async with running() as job:
+            job.monarch.hang = trouble == "attach hangs"
+            job.monarch.attach_error = RuntimeError("no route\nmore") if trouble == "attach fails" else None
+            job.monarch.start_error = RuntimeError("exec failed") if trouble == "start fails" else None
+            worker = await job.worker()
+            failed = await job.until(events.AttachFailed)
+            assert (failed.attempt, failed.retry_in_s) == (1, 0.25)
+            assert "\n" not in failed.error
+            assert isinstance(await worker.hear(), announce.Exit)
+            worker.die()
+            await job.worker(incarnation=2)
+            failed = await job.until(events.AttachFailed, 2)
+            assert (failed.attempt, failed.retry_in_s) == (2, None)
+
+    asyncio.run(body())
+
+
+@in_loop
+async def test_a_restarted_controller_adopts_live_trainers() -> None:
+    async with running() as job:
+        trainer = await job.trainer()
+        await job.worker(fresh=False)
+        trainer.say(announce.Finished(reason="steps_reached"))
+        assert await job.over == "steps_reached"
+        assert job.monarch.attached == []
+
+
+@in_loop
+async def test_a_known_worker_host_without_trainer_is_ended_not_attached() -> None:
+    async with running() as job:
+        worker = await job.worker(fresh=False)
+        assert isinstance(await worker.hear(), announce.Exit)
+        assert job.monarch.attached == []
+
+
+@in_loop
+async def test_a_worker_host_that_reconnects_keeps_its_trainer() -> None:
+    async with running() as job:
+        worker, trainer = await job.member()
+        worker.die()
+        await job.until(events.MemberLost)
+        worker = await job.worker(fresh=False)
+        trainer.die()
+        assert await worker.hear() == announce.Exit(reason="trainer process ended")
+
+
+@in_loop
+async def test_rubbish_ends_a_connection_and_nothing_else() -> None:
+    async with running() as job:
+        for rubbish in (b"hello\n", b"{}\n", b"x" * (announce.LINE_BYTES_MAX * 2), b'{"say":"at","step":1}\n'):
+            peer = await job.connect()
+            peer.say_raw(rubbish)
+            assert await peer.hear() is None
+        worker, _ = await job.member()
+        worker.say_raw(b"?\n")
+        assert "not a message" in (await job.until(events.MemberLost)).reason
+        await job.member(incarnation=2)
+
+
+@in_loop
+async def test_the_job_is_over_when_all_trainers_finished() -> None:
+    async with running(replicas=2) as job:
+        (_, first), (_, second) = await job.member("replica-0"), await job.member("replica-1")
+        first.say(announce.Finished(reason="steps_reached"))
+        second.say(announce.Finished(reason="steps_reached"))
+        assert await job.over == "steps_reached"
+        assert job.seen[-1] == events.ControllerFinished(reason="steps_reached")
+
+
+@in_loop
+async def test_one_that_cannot_finish_is_not_waited_for_long() -> None:
+    async with running(replicas=2) as job:
+        (_, first), _ = await job.member("replica-0"), await job.member("replica-1")
+        first.say(announce.Finished(reason="steps_reached"))
+        assert await job.over == "steps_reached"
+
+
+@in_loop
+async def test_a_stop_request_ends_all_trainers_after_the_same_step() -> None:
+    async with running(replicas=2) as job:
+        trainers = [(await job.member(name))[1] for name in ("replica-0", "replica-1")]
+        job.controller.stop()
+        for step, trainer in enumerate(trainers, start=4):
+            assert await trainer.hear() == announce.Ask()
+            trainer.say(announce.At(step=step))
+        for trainer in trainers:
+            assert await trainer.hear() == announce.StopAfter(step=7)
+            trainer.say(announce.Finished(reason="stopped"))
+        assert await job.over == "stopped"
+
+
+@in_loop
+async def test_a_stop_request_without_trainers_ends_the_job() -> None:
+    async with running() as job:
+        job.controller.stop()
+        assert await job.over == "stopped"

@@ -1,0 +1,111 @@
+"""The digest of a training state: equal exactly when the bytes are."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.distributed as dist
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
+
+from training.digest import digest, state_entries
+
+DTYPES = [torch.float32, torch.bfloat16, torch.float64, torch.int64]
+TENSORS = st.builds(
+    lambda seed, shape, dtype: (torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * 99).to(dtype),
+    st.integers(0, 2**30),
+    st.sampled_from([(), (1,), (3, 4), (2, 3, 5)]),
+    st.sampled_from(DTYPES),
+)
+STATES = st.dictionaries(st.text("abc.", min_size=1, max_size=6), TENSORS | st.floats(allow_nan=False), min_size=1)
+
+
+@given(state=STATES, data=st.data())
+def test_order_and_storage_do_not_matter(state: dict[str, torch.Tensor | float], data: st.DataObject) -> None:
+    entries = data.draw(st.permutations(list(state.items())))
+    elsewhere = [(name, value.clone() if isinstance(value, torch.Tensor) else value) for name, value in entries]
+    assert digest(elsewhere) == digest(state.items())
+
+
+@given(state=STATES, data=st.data())
+def test_one_flipped_bit_shows(state: dict[str, torch.Tensor | float], data: st.DataObject) -> None:
+    tensors = sorted(name for name, value in state.items() if isinstance(value, torch.Tensor))
+    if not tensors:
+        return
+    before = digest(state.items())
+    tensor = state[data.draw(st.sampled_from(tensors))]
+    assert isinstance(tensor, torch.Tensor)
+    raw = tensor.reshape(-1).view(torch.uint8)
+    raw[data.draw(st.integers(0, raw.numel() - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    assert digest(state.items()) != before
+
+
+def test_name_shape_and_type_count() -> None:
+    zeros = torch.zeros(4)
+    different = [
+        ("a", zeros),
+        ("b", zeros),
+        ("a", zeros.view(2, 2)),
+        ("a", zeros.to(torch.int32)),
+        ("a", 0.0),
+        ("a", 0),
+    ]
+    assert len({digest([entry]) for entry in different}) == len(different)
+
+
+def test_a_view_counts_by_its_values() -> None:
+    table = torch.arange(12.0).view(3, 4)
+    assert digest([("a", table.t())]) == digest([("a", table.t().contiguous())])
+
+
+def trained() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(3)
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    model(torch.ones(1, 4)).sum().backward()
+    optimizer.step()
+    return model, optimizer
+
+
+def of(model: torch.nn.Module, optimizer: torch.optim.Optimizer, step: int = 1) -> str:
+    return digest(state_entries([model], [optimizer], step))
+
+
+def test_a_state_is_parameters_optimizer_rate_and_step() -> None:
+    model, optimizer = trained()
+    same = of(*trained())
+    assert of(model, optimizer) == same
+    assert of(model, optimizer, step=2) != same
+
+    optimizer.param_groups[0]["lr"] = 0.2
+    assert of(model, optimizer) != same
+    optimizer.param_groups[0]["lr"] = 0.1
+
+    moment = optimizer.state[model.weight]["exp_avg_sq"]
+    kept = copy.deepcopy(moment)
+    moment[0, 0] *= 1.0000002
+    assert of(model, optimizer) != same
+    moment.copy_(kept)
+
+    with torch.no_grad():
+        model.bias[0] += 1
+    assert of(model, optimizer) != same
+
+
+@pytest.fixture
+def one_rank() -> Iterator[None]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("one_rank")
+def test_a_sharded_tensor_is_its_bytes() -> None:
+    table = torch.arange(6.0).view(3, 2)
+    sharded = distribute_tensor(table, init_device_mesh("cpu", (1,)), [Shard(0)])
+    assert digest([("a", sharded)]) == digest([("a", table)])
