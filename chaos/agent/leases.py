@@ -182,9 +182,13 @@ class Leases:
     async def end_all(self) -> None:
         """Give everything back, within END_ALL_S."""
         with anyio.move_on_after(END_ALL_S, shield=True):
-            for held in list(self._held.values()):
-                async with held.lock:
-                    await self._end(held, dict.fromkeys(held.leases, State.RELEASED))
+            async with anyio.create_task_group() as tasks:
+                for held in self._held.values():
+                    tasks.start_soon(self._end_held, held)
+
+    async def _end_held(self, held: Held) -> None:
+        async with held.lock:
+            await self._end(held, dict.fromkeys(held.leases, State.RELEASED))
 
     async def _end(self, held: Held, leases: dict[str, State]) -> None:
         for lease, state in leases.items():

@@ -8,6 +8,7 @@ costs nothing. Entries of an earlier boot are dropped unread. One agent at a tim
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ from pathlib import Path
 import msgspec
 
 from chaos.agent.wire import Grant
+
+log = logging.getLogger(__name__)
 
 _SUFFIX = ".lease"
 
@@ -59,9 +62,13 @@ class Ledger:
         os.unlink(lease + _SUFFIX, dir_fd=self._fd)
 
     def entries(self) -> Iterator[Entry]:
-        """What a predecessor left; entries of an earlier boot are removed instead."""
+        """What a predecessor left. Entries of an earlier boot are removed; one that cannot be read is left and told."""
         for path in sorted(self._folder.glob(f"*{_SUFFIX}")):
-            entry = msgspec.json.decode(path.read_bytes(), type=Entry)
+            try:
+                entry = msgspec.json.decode(path.read_bytes(), type=Entry)
+            except msgspec.MsgspecError as error:
+                log.error("%s is not given back, its entry cannot be read: %s", path, error)
+                continue
             if entry.boot == self._boot:
                 yield entry
             else:

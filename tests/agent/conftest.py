@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -123,7 +123,19 @@ def _cgroups(name: str) -> tuple[dict[str, str], str | None]:
     return groups, None
 
 
-def make_pod(name: str = "replica-0", peer: bool = True) -> Pod:
+@contextmanager
+def small_disk(size_mib: int = 64) -> Iterator[str]:
+    """A folder on a file system of its own."""
+    folder = tempfile.mkdtemp(prefix="torchchaos-disk-")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size_mib}m", "tmpfs", folder], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+        os.rmdir(folder)
+
+
+def make_pod(name: str = "replica-0", peer: bool = True, folder: str | None = None) -> Pod:
     node, main = start_apart(), start_apart()
     there = namespace(node.pid)
     nics = {}
@@ -141,7 +153,7 @@ def make_pod(name: str = "replica-0", peer: bool = True) -> Pod:
     groups, unified = _cgroups(f"torchchaos-test-{main.pid}")
     ticks = started(main.pid)
     assert ticks is not None
-    site = Site(name, 1, MainProcess(main.pid, ticks), nics, groups, unified)
+    site = Site(name, 1, MainProcess(main.pid, ticks), nics, groups, unified, folder)
     pod = Pod(node, main, site, [*groups.values(), *filter(None, [unified])])
     pod.adopt(main.pid)
     return pod
@@ -171,7 +183,7 @@ class Agent:
         self.ledger = self.folder / "ledger"
         self.asked = client.Agent(self.socket)
         self.process: subprocess.Popen[bytes] | None = None
-        self.log = open(self.folder / "log", "ab")
+        self.log = (self.folder / "log").open("ab")
         self.start()
 
     def start(self) -> None:

@@ -23,7 +23,6 @@ from chaos.model.site import Namespace
 TABLE = "inet torchchaos"
 NFT_S = 5.0
 _CHAINS = {Direction.IN: ("arriving", "prerouting"), Direction.OUT: ("leaving", "postrouting")}
-_START_CLEAN = [f"add table {TABLE}", f"delete table {TABLE}"]  # Deleting what is not there would be an error.
 
 
 class Table(Resource):
@@ -45,45 +44,56 @@ class Table(Resource):
             _nft("-f", "-", text="\n".join(self._transaction(leases, ended)))
             self._settled = live
             found = _read()
+        where = f"network namespace {self._namespace.inode}"
+        counted = f"; {dropped} packets were dropped" if ended else ""
+        if not live and not found:
+            return f"no table {TABLE} in {where}{counted}"
         counts = _counts(found, live)
-        if set(counts) != live or (found and not live):
-            raise NotInForce(f"the table {TABLE} does not hold what it was told to")
-        counted = f"; ended leases dropped {dropped} packets" if ended else ""
-        if not live:
-            return f"no table {TABLE} in network namespace {self._namespace.inode}{counted}"
-        rules = sum("rule" in item for item in found)
-        return (
-            f"{rules} rules in force in network namespace {self._namespace.inode}, {sum(counts.values())} packets dropped "
-            f"so far, ending by themselves within {max(lease.left_s for lease in leases):.2f} s{counted}"
-        )
+        if not live or counts.keys() != live:
+            raise NotInForce(f"the table {TABLE} in {where} does not hold what it was told to")
+        left_s = max(lease.left_s for lease in leases)
+        packets = sum(counts.values())
+        return f"drop rules of {len(live)} leases in {where}, {packets} packets dropped, {left_s:.2f} s left{counted}"
 
     def _transaction(self, leases: Sequence[Lease], ended: set[str]) -> Iterator[str]:
-        if not leases or not self._settled:
-            yield from _START_CLEAN
-        if not leases:
-            return
+        """From what was settled last to what `leases` ask for. Nothing is deleted without need: that takes 10 ms."""
         yield f"add table {TABLE}"
+        if not leases:
+            yield f"delete table {TABLE}"
+            return
+        fresh = [lease for lease in leases if lease.grant.lease not in self._settled]
+        rewrite = ended or not fresh
         for chain, hook in _CHAINS.values():
             yield f"add chain {TABLE} {chain} {{ type filter hook {hook} priority -300; }}"
-            yield f"flush chain {TABLE} {chain}"
+            if rewrite:
+                yield f"flush chain {TABLE} {chain}"
         for name in ended:
             yield f"delete set {TABLE} lease.{name}"
             yield f"delete counter {TABLE} lease.{name}"
-        for lease in leases:
-            name = f"lease.{lease.grant.lease}"
-            timeout = f"timeout {max(1, round(lease.left_s * 1000))}ms"
-            yield f"add set {TABLE} {name} {{ typeof meta nfproto; flags timeout; }}"
-            yield f"add counter {TABLE} {name}"
-            # Adding an element that is there leaves its time as it is; deleting one that is not is an error.
-            yield f"add element {TABLE} {name} {{ ipv4, ipv6 }}"
-            yield f"delete element {TABLE} {name} {{ ipv4, ipv6 }}"
-            yield f"add element {TABLE} {name} {{ ipv4 {timeout}, ipv6 {timeout} }}"
-            yield from _rules(lease.grant, name)
+        for lease in leases if rewrite else fresh:
+            yield from _timer(lease, renewed=lease not in fresh)
+            yield from _rules(lease.grant)
 
 
-def _rules(grant: Grant, name: str) -> Iterator[str]:
+def _timer(lease: Lease, renewed: bool) -> Iterator[str]:
+    name, timeout = _name(lease.grant), f"timeout {max(1, round(lease.left_s * 1000))}ms"
+    yield f"add set {TABLE} {name} {{ typeof meta nfproto; flags timeout; }}"
+    yield f"add counter {TABLE} {name}"
+    if renewed:  # Adding an element that is there leaves its time as it is; deleting one that is not is an error.
+        yield f"add element {TABLE} {name} {{ ipv4, ipv6 }}"
+        yield f"delete element {TABLE} {name} {{ ipv4, ipv6 }}"
+    yield f"add element {TABLE} {name} {{ ipv4 {timeout}, ipv6 {timeout} }}"
+
+
+def _name(grant: Grant) -> str:
+    """Of a lease's set and counter; the prefix keeps it from being a word of the nft language."""
+    return f"lease.{grant.lease}"
+
+
+def _rules(grant: Grant) -> Iterator[str]:
     drop = grant.injection
     assert isinstance(drop, Drop)
+    name = _name(grant)
     loss = f"numgen random mod 10000 < {round(drop.percent * 100)} " if drop.percent < 100 else ""
     for direction, (chain, _hook) in _CHAINS.items():
         if drop.direction not in (direction, Direction.BOTH):

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 from chaos.agent.linux.resource import Gone, Lease, NotInForce, Resource, State
 from chaos.model.site import Site
@@ -49,32 +51,48 @@ class Freezer(Resource):
 
 
 class Processes(Resource):
-    """All processes of one site, stopped one by one: those in its group, else those in its pid namespace."""
+    """All processes of one site, stopped one by one: those in its group, else those in its pid namespace.
+
+    A node's processes are its pods' as well, so what one site gives back may have to stay stopped for another.
+    """
+
+    _alone: ClassVar = threading.Lock()
+    _holding: ClassVar[set[Processes]] = set()
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._group = next(iter(site.groups.values()), site.unified)
-        self.key = f"processes {site.name}.{site.incarnation} {self._group or site.process}"
+        self._group = next(iter(site.groups.values()), None)
+        self.key = f"processes of {self._group or site.process}"
 
     def before(self) -> State:
-        pids = [pid for pid, state in self._states().items() if state in _STOPPED]
+        with self._alone:
+            others = self._held_by_others()
+            pids = [pid for pid, state in self._states().items() if state in _STOPPED and pid not in others]
         return {"stopped": " ".join(map(str, pids))}
 
     def settle(self, leases: Sequence[Lease], before: State) -> str:
-        stopped_before = set(map(int, before["stopped"].split()))
+        with self._alone:
+            if leases:
+                self._holding.add(self)
+                return self._signal_all(signal.SIGSTOP, lambda pid, state: state not in _STOPPED)
+            self._holding.discard(self)
+            stay = set(map(int, before["stopped"].split())) | self._held_by_others()
+            return self._signal_all(signal.SIGCONT, lambda pid, state: state in _STOPPED and pid not in stay)
+
+    def _signal_all(self, number: signal.Signals, wrong: Callable[[int, str], bool]) -> str:
+        """Signal again until a look at all of them finds none to signal: the living may have had children."""
         states = self._states()
         if not states:
+            self._holding.discard(self)
             raise Gone(f"no process of {self._site.name}.{self._site.incarnation} is left")
-        number = signal.SIGSTOP if leases else signal.SIGCONT
 
         def reached() -> bool:
-            """Signal again until a look at all of them finds none to signal: the living may have had children."""
             states.clear()
             states.update(self._states())
-            wrong = [pid for pid, s in states.items() if (s in _STOPPED) != bool(leases) and pid not in stopped_before]
-            for pid in wrong:
+            pids = [pid for pid, state in states.items() if wrong(pid, state)]
+            for pid in pids:
                 _signal(pid, number)
-            return not wrong
+            return not pids
 
         if not _wait(reached):
             raise NotInForce(
@@ -82,6 +100,9 @@ class Processes(Resource):
             )
         stopped = sum(state in _STOPPED for state in states.values())
         return f"{stopped} of {len(states)} processes are stopped"
+
+    def _held_by_others(self) -> set[int]:
+        return {pid for other in self._holding - {self} for pid in other._pids()}
 
     def _states(self) -> dict[int, str]:
         """State letter of each living process by pid."""

@@ -2,36 +2,31 @@
 
 Where the interface has a peer (a pod's veth), the peer goes down: the target then sees what a dead cable or switch port
 looks like, no carrier. Its addresses, routes and neighbours stay as they are, and it cannot undo it. An interface
-without one (a VF, an uplink) goes down itself; its IPv6 addresses, routes and permanent neighbours, which the kernel
-drops then, are kept as the netlink messages that tell of them, and said again afterwards.
+without one (a VF, an uplink) goes down itself. What the kernel drops of an interface that goes down - IPv6 addresses,
+routes, permanent neighbours - is kept as the messages that told of it, and said again afterwards.
 """
 
 from __future__ import annotations
 
 import base64
-import os
 import socket
 import struct
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-from pyroute2 import IPRoute
-from pyroute2.netlink.exceptions import NetlinkError
-
+from chaos.agent.linux import netlink
 from chaos.agent.linux.namespaces import inside
+from chaos.agent.linux.netlink import DUMP, Message, Netlink, attributes
 from chaos.agent.linux.resource import Gone, Lease, NotInForce, Resource, State
 from chaos.model.site import Link, Nic
 
-ANSWER_S = 1.0
-_ANSWER_BYTES = 8192
-_HEADER = struct.Struct("=IHHII")
-_NUD_PERMANENT = 0x80
-_IFF_UP = 1
-_TABLE_LOCAL = 255
-_PROTO_KERNEL = 2
-_REPLACE = 0x1 | 0x4 | 0x100 | 0x400  # NLM_F_REQUEST, _ACK, _REPLACE, _CREATE
-_RTM_NEWADDR = 20
+_NEWADDR, _GETADDR, _GETROUTE, _GETNEIGH = 20, 22, 26, 30
+_ADDRESS = struct.Struct("=BBBBI")
+_ROUTE = struct.Struct("=BBBBBBBBI")
+_NEIGHBOUR = struct.Struct("=BxxxiHBB")
+_NEXT_HOP = struct.Struct("=HBBi")
 _IFA_FLAGS, _IFA_F_NODAD = 8, 0x02
+_RTA_OIF, _RTA_GATEWAY, _RTA_MULTIPATH, _RTA_VIA = 4, 5, 9, 18
+_TABLE_LOCAL, _PROTO_KERNEL, _NUD_PERMANENT = 255, 2, 0x80
 
 
 class Cable(Resource):
@@ -43,88 +38,71 @@ class Cable(Resource):
         self.key = f"link {self._end.namespace.inode} {self._end.interface}"
 
     def before(self) -> State:
-        with inside(self._end.namespace), IPRoute() as ip:
-            link = find(ip, self._end)
-            saved = [base64.b64encode(raw).decode() for raw in _state(ip, link["index"])]
-            return {"index": str(link["index"]), "up": str(link["flags"] & _IFF_UP), "saved": " ".join(saved)}
+        with inside(self._end.namespace), Netlink() as kernel:
+            end = find(kernel, self._end)
+            saved = [base64.b64encode(m.kind.to_bytes(2) + m.body).decode() for m in _forgotten(kernel, end.number)]
+            return {"index": str(end.number), "up": str(end.up), "saved": " ".join(saved)}
 
     def settle(self, leases: Sequence[Lease], before: State) -> str:
-        up = not leases and before["up"] == "1"
-        with inside(self._end.namespace), IPRoute() as ip:
-            index = find(ip, self._end, before["index"])["index"]
-            ip.link("set", index=index, state="up" if up else "down")
-            saved = [base64.b64decode(text) for text in before["saved"].split()]
-            if up:
-                _say_again(saved)
-            now = find(ip, self._end)
-        if bool(now["flags"] & _IFF_UP) != up:
-            raise NotInForce(f"{self._end.interface} is {now['state']} although it was set {'up' if up else 'down'}")
-        carrier = self._carrier()
-        if not up and carrier:
-            raise NotInForce(f"{self._nic.link.interface} still has its carrier")
-        parts = [f"{self._nic.link.interface} is {'up' if up else 'down'}, carrier {carrier}"]
-        if self._nic.peer:
-            parts[0] = (
-                f"{self._nic.link.interface} has carrier {carrier}, its peer {self._end.interface} is {now['state']}"
-            )
-        elif up:
-            parts.append(f"{len(saved)} addresses, routes and neighbours given back")
-        return ", ".join(parts)
-
-    def _carrier(self) -> int:
-        with inside(self._nic.link.namespace), IPRoute() as ip:
-            link = find(ip, self._nic.link)
-            return int(link.get_attr("IFLA_CARRIER") or 0) if link["flags"] & _IFF_UP else 0
+        up = not leases and before["up"] == str(True)
+        saved = [base64.b64decode(text) for text in before["saved"].split()]
+        with inside(self._end.namespace), Netlink() as kernel:
+            index = find(kernel, self._end, before["index"]).number
+            netlink.set_up(kernel, index, up)
+            for raw in saved if up else ():
+                kernel.ask(int.from_bytes(raw[:2]), raw[2:], netlink.CREATE | netlink.REPLACE)
+            end = find(kernel, self._end)
+        if end.up != up:
+            raise NotInForce(f"{self._end.interface} did not go {_word(up)}")
+        if not self._nic.peer:
+            given_back = f", {len(saved)} addresses, routes and neighbours given back" if up else ""
+            return f"{self._end.interface} is {_word(up)}, carrier {end.carrier:d}{given_back}"
+        with inside(self._nic.link.namespace), Netlink() as kernel:
+            carrier = find(kernel, self._nic.link).carrier
+        if carrier and not up:
+            raise NotInForce(f"{self._nic.link.interface} has its carrier although its peer is down")
+        return f"{self._nic.link.interface} has carrier {carrier:d}, its peer {self._end.interface} is {_word(up)}"
 
 
-def find(ip: IPRoute, link: Link, index: str | None = None) -> Any:
-    """The interface's netlink message; Gone when it, or that of this index, is no more."""
-    try:
-        (found,) = ip.link("get", ifname=link.interface)
-    except NetlinkError as error:
-        raise Gone(f"interface {link.interface} is gone from network namespace {link.namespace.inode}") from error
-    if index is not None and found["index"] != int(index):
-        raise Gone(f"interface {link.interface} with index {index} is gone, its name is of index {found['index']} now")
+def find(kernel: Netlink, link: Link, index: str | None = None) -> netlink.Interface:
+    """The interface; Gone when it, or the one that had this index, is no more."""
+    found = netlink.interface(kernel, link.interface)
+    if found is None or index not in (None, str(found.number)):
+        raise Gone(f"interface {link.interface} is gone from network namespace {link.namespace.inode}")
     return found
 
 
-def _state(ip: IPRoute, index: int) -> list[bytes]:
-    """Messages that would make what the kernel forgets when the interface goes down, in the order to say them."""
-    addresses = [m for m in ip.get_addr(family=socket.AF_INET6, index=index) if m["index"] == index]
-    routes = [m for m in ip.get_routes(oif=index) if m["table"] != _TABLE_LOCAL and m["proto"] != _PROTO_KERNEL]
-    routes.sort(key=lambda m: m.get_attr("RTA_GATEWAY") is not None or m.get_attr("RTA_VIA") is not None)
-    neighbours = [m for m in ip.get_neighbours(ifindex=index) if m["state"] & _NUD_PERMANENT]
-    return [_raw(message) for message in (*addresses, *neighbours, *routes)]
+def _word(up: bool) -> str:
+    return "up" if up else "down"
 
 
-def _raw(message: Any) -> bytes:
-    """A message's type and body as they came from the kernel; the rest of its header differs each time."""
-    start, length = message.offset, message["header"]["length"]
-    body = bytearray(message.data[start + _HEADER.size : start + length])
-    kind = message["header"]["type"]
-    if kind == _RTM_NEWADDR:
-        _mark_unique(body)
-    return struct.pack("=H", kind) + bytes(body)
+def _forgotten(kernel: Netlink, index: int) -> Iterator[Message]:
+    """What the kernel forgets of an interface that goes down, in the order in which to say it again."""
+    for message in kernel.ask(_GETADDR, _ADDRESS.pack(socket.AF_INET6, 0, 0, 0, 0), DUMP):
+        if _ADDRESS.unpack_from(message.body)[4] == index:
+            yield Message(message.kind, _without_search(message.body))
+    for message in kernel.ask(_GETNEIGH, _NEIGHBOUR.pack(0, 0, 0, 0, 0), DUMP):
+        _family, interface, state, _flags, _type = _NEIGHBOUR.unpack_from(message.body)
+        if interface == index and state & _NUD_PERMANENT:
+            yield message
+    routes = [m for m in kernel.ask(_GETROUTE, _ROUTE.pack(*[0] * 9), DUMP) if _is_lost(m.body, index)]
+    yield from sorted(routes, key=lambda m: bool(attributes(m.body, _ROUTE.size).keys() & {_RTA_GATEWAY, _RTA_VIA}))
 
 
-def _mark_unique(address: bytearray) -> None:
+def _is_lost(route: bytes, index: int) -> bool:
+    """Whether this is a route by the interface that the kernel does not make again by itself."""
+    table, protocol = route[4], route[5]
+    found = attributes(route, _ROUTE.size)
+    out = {int.from_bytes(found[_RTA_OIF], "little")} if _RTA_OIF in found else set()
+    hops, at = found.get(_RTA_MULTIPATH, b""), 0
+    while at < len(hops):
+        length, _flags, _weight, interface = _NEXT_HOP.unpack_from(hops, at)
+        out.add(interface)
+        at += length
+    return index in out and table != _TABLE_LOCAL and protocol != _PROTO_KERNEL
+
+
+def _without_search(address: bytes) -> bytes:
     """Spare an IPv6 address the second in which the kernel looks for another owner of it: it was in use before."""
-    at = 8
-    while at < len(address):
-        length, kind = struct.unpack_from("=HH", address, at)
-        if kind == _IFA_FLAGS:
-            address[at + 4] |= _IFA_F_NODAD
-        at += length + 3 & ~3
-
-
-def _say_again(messages: list[bytes]) -> None:
-    """Send messages of `_state` as requests to create or replace, in the calling thread's namespace."""
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE) as netlink:
-        netlink.bind((0, 0))
-        netlink.settimeout(ANSWER_S)
-        for number, message in enumerate(messages, 1):
-            (kind,), body = struct.unpack_from("=H", message), message[2:]
-            netlink.send(_HEADER.pack(_HEADER.size + len(body), kind, _REPLACE, number, 0) + body)
-            (error,) = struct.unpack_from("=i", netlink.recv(_ANSWER_BYTES), _HEADER.size)
-            if error:
-                raise NotInForce(f"an address or route could not be given back: {os.strerror(-error)}")
+    flags = int.from_bytes(attributes(address, _ADDRESS.size).get(_IFA_FLAGS, b""), "little")
+    return address + netlink.attribute(_IFA_FLAGS, (flags | _IFA_F_NODAD).to_bytes(4, "little"))

@@ -8,14 +8,12 @@ by itself when ours goes.
 from __future__ import annotations
 
 import errno
+import struct
 from collections.abc import Sequence
-from typing import Any
-
-from pyroute2 import IPRoute
-from pyroute2.netlink.exceptions import NetlinkError
 
 from chaos.agent.linux.links import find
 from chaos.agent.linux.namespaces import inside
+from chaos.agent.linux.netlink import CREATE, DUMP, EXCLUSIVE, Netlink, attribute, attributes
 from chaos.agent.linux.resource import Lease, NotInForce, Resource, State
 from chaos.model.injections import Shape
 from chaos.model.site import Link
@@ -26,10 +24,19 @@ _AT_ROOT = 0xFFFFFFFF
 _NETEM_PACKETS_MAX = 100_000
 _BURST_BYTES_MIN = 64 * 1024
 _BURST_S = 0.005
-_QUEUE_S = "50ms"
+_QUEUE_S = 0.05
 
-Wanted = tuple[int | None, float, float]
-"""Rate in bytes/s, delay and jitter in microseconds."""
+_NEWQDISC, _DELQDISC, _GETQDISC = 36, 37, 38
+_QUEUE = struct.Struct("=BxxxiIII")
+_KIND, _OPTIONS = 1, 2
+_TBF_PARMS, _TBF_BURST = 1, 6
+_TBF = struct.Struct("=BBHhHI12xIII")
+_ETHERNET = 1
+_NETEM = struct.Struct("=IIIIII")
+_NETEM_LATENCY64, _NETEM_JITTER64 = 10, 11
+
+Wanted = tuple[int, int, int]
+"""Rate in bytes/s, delay and jitter in nanoseconds; 0 for none."""
 
 
 class Queue(Resource):
@@ -37,80 +44,88 @@ class Queue(Resource):
 
     def __init__(self, link: Link) -> None:
         self._link = link
-        self._now: Wanted | None = None
         self.key = f"queue {link.namespace.inode} {link.interface}"
 
     def before(self) -> State:
-        with inside(self._link.namespace), IPRoute() as ip:
-            index = find(ip, self._link)["index"]
-            for queue in _queues(ip, index):
-                if queue["parent"] == _AT_ROOT and queue["handle"] not in (0, ROOT):
-                    kind = queue.get_attr("TCA_KIND")
+        with inside(self._link.namespace), Netlink() as kernel:
+            index = find(kernel, self._link).number
+            for handle, (parent, kind, _options) in _queues(kernel, index).items():
+                if parent == _AT_ROOT and handle not in (0, ROOT):
                     raise NotInForce(f"{self._link.interface} has a queue of someone else's at its root: {kind}")
             return {"index": str(index)}
 
     def settle(self, leases: Sequence[Lease], before: State) -> str:
         wanted = _together(leases)
-        with inside(self._link.namespace), IPRoute() as ip:
-            index = find(ip, self._link, before["index"])["index"]
-            ours = {q["handle"] for q in _queues(ip, index)} & {ROOT, BELOW}
-            if wanted != self._now or not ours:
-                self._now = None
-                if ROOT in ours:
-                    ip.tc("del", index=index, handle=ROOT, parent=_AT_ROOT)
-                if wanted:
-                    _put(ip, index, *wanted)
-                self._now = wanted
-            return self._prove(_queues(ip, index), wanted)
-
-    def _prove(self, queues: list[Any], wanted: Wanted | None) -> str:
-        found = {queue["handle"]: queue for queue in queues if queue["handle"] in (ROOT, BELOW)}
-        if not wanted:
-            if found:
-                raise NotInForce(f"the queue {ROOT >> 16:x}: is still on {self._link.interface}")
-            return f"no queue of ours on {self._link.interface}"
-        rate, delay_us, _jitter = wanted
-        seen = {queue.get_attr("TCA_KIND"): queue for queue in found.values()}
-        if set(seen) != {kind for kind, here in (("tbf", rate), ("netem", delay_us)) if here}:
-            raise NotInForce(f"{self._link.interface} has queues {sorted(seen)} of ours, not what was asked for")
-        parts = []
-        if rate:
-            parms = seen["tbf"].get_attr("TCA_OPTIONS").get_attr("TCA_TBF_PARMS")
-            parts.append(f"a rate of {parms['rate'] * 8} bit/s")
-        if delay_us:
-            delay = seen["netem"].get_attr("TCA_OPTIONS")
-            parts.append(
-                f"netem with delay {delay['delay']} and jitter {delay['jitter']} ticks for {delay_us / 1000} ms"
-            )
-        return f"{self._link.interface} has {' and '.join(parts)} at {ROOT >> 16:x}:"
+        with inside(self._link.namespace), Netlink() as kernel:
+            index = find(kernel, self._link, before["index"]).number
+            if _ours(kernel, index) != wanted:
+                if ROOT in _queues(kernel, index):
+                    kernel.ask(_DELQDISC, _QUEUE.pack(0, index, ROOT, _AT_ROOT, 0))
+                _put(kernel, index, *wanted)
+            found = _ours(kernel, index)
+        if found != wanted:
+            raise NotInForce(f"{self._link.interface} has {_text(found)} although {_text(wanted)} was asked for")
+        return f"{self._link.interface} has {_text(found)}"
 
 
-def _together(leases: Sequence[Lease]) -> Wanted | None:
+def _text(found: Wanted) -> str:
+    rate, delay_ns, jitter_ns = found
+    parts = [f"a rate of {rate * 8} bit/s"] if rate else []
+    parts += [f"a delay of {delay_ns / 1e6:g} +- {jitter_ns / 1e6:g} ms"] if delay_ns else []
+    return f"{' and '.join(parts)} at {ROOT >> 16:x}:" if parts else "no queue of ours"
+
+
+def _together(leases: Sequence[Lease]) -> Wanted:
     shapes = [lease.grant.injection for lease in leases if isinstance(lease.grant.injection, Shape)]
-    if not shapes:
-        return None
     rates = [shape.rate_bit_s // 8 for shape in shapes if shape.rate_bit_s]
-    delay_ms = max(shape.delay_ms or 0.0 for shape in shapes)
-    jitter_ms = max(shape.jitter_ms or 0.0 for shape in shapes)
-    return min(rates, default=None), delay_ms * 1000, jitter_ms * 1000
+    delay_ms = max((shape.delay_ms or 0.0 for shape in shapes), default=0.0)
+    jitter_ms = max((shape.jitter_ms or 0.0 for shape in shapes), default=0.0)
+    return min(rates, default=0), round(delay_ms * 1e6), round(jitter_ms * 1e6)
 
 
-def _put(ip: IPRoute, index: int, rate: int | None, delay_us: float, jitter_us: float) -> None:
+def _put(kernel: Netlink, index: int, rate: int, delay_ns: int, jitter_ns: int) -> None:
     parent = _AT_ROOT
-    if delay_us:
+    if delay_ns:
+        times = attribute(_NETEM_LATENCY64, struct.pack("=q", delay_ns))
+        times += attribute(_NETEM_JITTER64, struct.pack("=q", jitter_ns))
         try:
-            netem = {"delay": delay_us, "jitter": jitter_us, "limit": _NETEM_PACKETS_MAX}
-            ip.tc("add", "netem", index, handle=ROOT, parent=parent, **netem)
-        except NetlinkError as error:
-            if error.code == errno.ENOENT:
-                raise NotInForce("this kernel has no netem, which delays need: load its module sch_netem") from error
-            raise
+            _add(kernel, index, ROOT, parent, "netem", _NETEM.pack(0, _NETEM_PACKETS_MAX, 0, 0, 0, 0) + times)
+        except OSError as error:
+            if error.errno != errno.ENOENT:
+                raise
+            raise NotInForce("this kernel has no netem, which delays need: load its module sch_netem") from error
         parent = ROOT | 1
     if rate:
         burst = max(_BURST_BYTES_MIN, int(rate * _BURST_S))
-        handle = BELOW if delay_us else ROOT
-        ip.tc("add", "tbf", index, handle=handle, parent=parent, rate=rate, burst=burst, latency=_QUEUE_S)
+        limit = int(rate * _QUEUE_S) + burst
+        parms = attribute(_TBF_PARMS, _TBF.pack(0, _ETHERNET, 0, 0, 0, rate, limit, 0, 0))
+        options = parms + attribute(_TBF_BURST, struct.pack("=I", burst))
+        _add(kernel, index, BELOW if delay_ns else ROOT, parent, "tbf", options)
 
 
-def _queues(ip: IPRoute, index: int) -> list[Any]:
-    return [queue for queue in ip.get_qdiscs(index) if queue["index"] == index]
+def _add(kernel: Netlink, index: int, handle: int, parent: int, kind: str, options: bytes) -> None:
+    body = _QUEUE.pack(0, index, handle, parent, 0) + attribute(_KIND, kind.encode() + b"\0")
+    kernel.ask(_NEWQDISC, body + attribute(_OPTIONS, options), CREATE | EXCLUSIVE)
+
+
+def _queues(kernel: Netlink, index: int) -> dict[int, tuple[int, str, bytes]]:
+    """Queues of one interface: handle -> parent, kind, options."""
+    queues = {}
+    for message in kernel.ask(_GETQDISC, _QUEUE.pack(0, index, 0, 0, 0), DUMP):
+        _family, interface, handle, parent, _info = _QUEUE.unpack_from(message.body)
+        if interface == index:
+            found = attributes(message.body, _QUEUE.size)
+            queues[handle] = parent, found[_KIND].rstrip(b"\0").decode(), found.get(_OPTIONS, b"")
+    return queues
+
+
+def _ours(kernel: Netlink, index: int) -> Wanted:
+    """What our queues do, as the kernel tells it."""
+    rate = delay_ns = jitter_ns = 0
+    for handle, (_parent, kind, options) in _queues(kernel, index).items():
+        if handle in (ROOT, BELOW) and kind == "tbf":
+            rate = _TBF.unpack_from(attributes(options, 0)[_TBF_PARMS])[5]
+        elif handle in (ROOT, BELOW) and kind == "netem":
+            times = attributes(options, _NETEM.size)
+            delay_ns, jitter_ns = (struct.unpack("=q", times[n])[0] for n in (_NETEM_LATENCY64, _NETEM_JITTER64))
+    return rate, delay_ns, jitter_ns
