@@ -3,25 +3,30 @@
 Each lease has a set of two timed elements, "IPv4" and "IPv6", and its rules match only packets whose family is in it.
 The kernel removes the elements after the lease's time, whether or not any process of ours is alive; renewal puts them
 in afresh. Table, sets, counters and rules are one transaction of the `nft` program; no one else's table is touched.
+What is there then is read back from the kernel, not from `nft`.
 Loss is `numgen`, so it needs no netem. A program whose packet is dropped on its way out may see EPERM from send().
 """
 
 from __future__ import annotations
 
+import errno
 import ipaddress
-import json
+import struct
 import subprocess
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import NamedTuple
 
 from chaos.agent.linux.namespaces import inside
+from chaos.agent.linux.netlink import DUMP, NETFILTER, Netlink, attribute, attributes, each
 from chaos.agent.linux.resource import Lease, NotInForce, Resource, State
 from chaos.agent.wire import Grant
 from chaos.model.injections import Direction, Drop
 from chaos.model.site import Namespace
 
-TABLE = "inet torchchaos"
+NAME = "torchchaos"
+TABLE = f"inet {NAME}"
 NFT_S = 5.0
+_PREFIX = "lease."
 _CHAINS = {Direction.IN: ("arriving", "prerouting"), Direction.OUT: ("leaving", "postrouting")}
 
 
@@ -37,23 +42,22 @@ class Table(Resource):
         return {}
 
     def settle(self, leases: Sequence[Lease], before: State) -> str:
+        live = {lease.grant.lease for lease in leases}
+        ended = self._settled - live
         with inside(self._namespace):
-            live = {lease.grant.lease for lease in leases}
-            ended = self._settled - live
-            dropped = sum(_counts(_read(), ended).values()) if ended else 0
-            _nft("-f", "-", text="\n".join(self._transaction(leases, ended)))
+            dropped = sum(drops.packets for name, drops in (_read() or {}).items() if name in ended)
+            _nft("\n".join(self._transaction(leases, ended)))
             self._settled = live
             found = _read()
         where = f"network namespace {self._namespace.inode}"
         counted = f"; {dropped} packets were dropped" if ended else ""
-        if not live and not found:
-            return f"no table {TABLE} in {where}{counted}"
-        counts = _counts(found, live)
-        if not live or counts.keys() != live:
-            raise NotInForce(f"the table {TABLE} in {where} does not hold what it was told to")
-        left_s = max(lease.left_s for lease in leases)
-        packets = sum(counts.values())
-        return f"drop rules of {len(live)} leases in {where}, {packets} packets dropped, {left_s:.2f} s left{counted}"
+        if found is None:
+            if not live:
+                return f"no table {TABLE} in {where}{counted}"
+            raise NotInForce(f"no table {TABLE} is in {where} although it was made")
+        if found.keys() != live or not all(drops.rules and drops.left_s for drops in found.values()):
+            raise NotInForce(f"the table {TABLE} in {where} holds {found}")
+        return f"{where}: {'; '.join(f'{name}: {drops}' for name, drops in sorted(found.items()))}{counted}"
 
     def _transaction(self, leases: Sequence[Lease], ended: set[str]) -> Iterator[str]:
         """From what was settled last to what `leases` ask for. Nothing is deleted without need: that takes 10 ms."""
@@ -68,8 +72,8 @@ class Table(Resource):
             if rewrite:
                 yield f"flush chain {TABLE} {chain}"
         for name in ended:
-            yield f"delete set {TABLE} lease.{name}"
-            yield f"delete counter {TABLE} lease.{name}"
+            yield f"delete set {TABLE} {_PREFIX}{name}"
+            yield f"delete counter {TABLE} {_PREFIX}{name}"
         for lease in leases if rewrite else fresh:
             yield from _timer(lease, renewed=lease not in fresh)
             yield from _rules(lease.grant)
@@ -87,7 +91,7 @@ def _timer(lease: Lease, renewed: bool) -> Iterator[str]:
 
 def _name(grant: Grant) -> str:
     """Of a lease's set and counter; the prefix keeps it from being a word of the nft language."""
-    return f"lease.{grant.lease}"
+    return _PREFIX + grant.lease
 
 
 def _rules(grant: Grant) -> Iterator[str]:
@@ -128,30 +132,64 @@ def _protocols(drop: Drop) -> list[str]:
     return [f"{match}th {end} {{ {ports} }} " for end in ("sport", "dport")]
 
 
-def _read() -> list[dict[str, Any]]:
-    """Everything in our table; empty when there is none."""
-    return list(json.loads(_nft("-j", "list", "table", *TABLE.split(), absent="{}")).get("nftables", ()))
+class Drops(NamedTuple):
+    """A lease in the kernel: rules that refer to its counter, packets dropped, time until the kernel ends them."""
+
+    rules: int
+    packets: int
+    left_s: float
+
+    def __str__(self) -> str:
+        return f"{self.rules} rules, {self.packets} packets dropped, {self.left_s:.2f} s left"
 
 
-def _counts(found: list[dict[str, Any]], leases: set[str]) -> dict[str, int]:
-    """Packets dropped so far by those of `leases` whose elements and rules are there."""
-    timed = {item["set"]["name"] for item in found if item.get("set", {}).get("elem")}
-    ruled = {part["counter"] for item in found if "rule" in item for part in item["rule"]["expr"] if "counter" in part}
-    counters = {item["counter"]["name"]: int(item["counter"]["packets"]) for item in found if "counter" in item}
-    names = {lease: f"lease.{lease}" for lease in leases}
-    return {lease: counters[name] for lease, name in names.items() if name in timed & ruled & counters.keys()}
+_INET, _NFTABLES = 1, 10 << 8
+_GETTABLE, _GETSETELEM, _GETOBJ = (_NFTABLES | number for number in (1, 13, 19))
+_HEADER = struct.pack("=BBH", _INET, 0, 0)
+_TABLE_NAME, _SET_NAME, _ELEMENTS, _EXPIRES = 1, 2, 3, 5
+_OBJECT_NAME, _OBJECT_DATA, _OBJECT_USES, _COUNTER_PACKETS = 2, 4, 5, 2
 
 
-def _nft(*arguments: str, text: str = "", absent: str | None = None) -> str:
-    """Run `nft` once. `absent` is the answer where what it should show does not exist."""
+def _read() -> dict[str, Drops] | None:
+    """Leases in our table here; None without a table."""
+    table = _HEADER + attribute(_TABLE_NAME, NAME.encode() + b"\0")
+    with Netlink(NETFILTER) as kernel:
+        try:
+            kernel.ask(_GETTABLE, table)
+        except OSError as error:
+            if error.errno == errno.ENOENT:
+                return None
+            raise
+        leases = {}
+        for counter in kernel.ask(_GETOBJ, table, DUMP):
+            found = attributes(counter.body, len(_HEADER))
+            name = found[_OBJECT_NAME].rstrip(b"\0").decode()
+            packets = _number(attributes(found[_OBJECT_DATA], 0)[_COUNTER_PACKETS])
+            elements = table + attribute(_SET_NAME, found[_OBJECT_NAME])
+            left_ms = [_left_ms(message.body) for message in kernel.ask(_GETSETELEM, elements, DUMP)]
+            leases[name.removeprefix(_PREFIX)] = Drops(
+                _number(found[_OBJECT_USES]), packets, max(left_ms, default=0) / 1000
+            )
+        return leases
+
+
+def _left_ms(elements: bytes) -> int:
+    """Time until the kernel takes the last element away; 0 without elements."""
+    listed = attributes(elements, len(_HEADER)).get(_ELEMENTS, b"")
+    return max((_number(attributes(element, 0)[_EXPIRES]) for _kind, element in each(listed, 0)), default=0)
+
+
+def _number(data: bytes) -> int:
+    return int.from_bytes(data, "big")
+
+
+def _nft(text: str) -> None:
+    """Run one transaction."""
     try:
-        done = subprocess.run(("nft", *arguments), input=text, capture_output=True, text=True, timeout=NFT_S)
+        done = subprocess.run(("nft", "-f", "-"), input=text, capture_output=True, text=True, timeout=NFT_S)
     except FileNotFoundError as error:
         raise NotInForce("the nft program is missing: install nftables") from error
     except subprocess.TimeoutExpired as error:
         raise NotInForce(f"nft did not end within {NFT_S} s") from error
-    if done.returncode == 0:
-        return done.stdout
-    if absent is not None and "No such file or directory" in done.stderr:
-        return absent
-    raise NotInForce(f"nft: {done.stderr.strip().splitlines()[0] if done.stderr.strip() else done.returncode}")
+    if done.returncode != 0:
+        raise NotInForce(f"nft: {done.stderr.strip().partition(chr(10))[0] or done.returncode}")
