@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from chaos.model import events
+from chaos.model.aim import Aim
 from chaos.model.events import AnyEvent
 from chaos.model.history import Activity, History, Member
 from chaos.model.injections import Delete, Injection, Process, Signal
@@ -25,6 +26,7 @@ from chaos.model.wording import counted, listed, span
 
 __all__ = [
     "Activity",
+    "Aim",
     "AnyEvent",
     "Delete",
     "Fault",
@@ -53,19 +55,22 @@ Seconds = Annotated[float, Meta(gt=0)]
 
 
 class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A fault: a pure function from its arguments (its fields) and a target to injections.
+    """A fault: a pure function from its arguments (its fields) and its aim to injections.
 
-    The docstring of a fault says in its first line what it does, for `chaos list`.
+    Arguments have ranges in their types, so that a search can draw from them. The docstring of a fault says in its
+    first line what it does, for `chaos list`, and then why it happens in real clusters.
     """
 
     name: ClassVar[str]
-    roles: ClassVar[frozenset[str]] = frozenset({"replica", "lighthouse", "controller"})
-    """Roles it may be aimed at."""
+    roles: ClassVar[frozenset[str]] = frozenset({"replica"})
+    """Roles it may be aimed at; whatever may hit a replica may hit one in a role of the moment."""
     needs: ClassVar[frozenset[str]] = frozenset()
     """Capabilities a platform must have for it."""
+    removes: ClassVar[bool] = True
+    """It takes its targets out of the quorum for a while, so the quorum floor counts it."""
 
-    def injections(self, target: str) -> Iterable[Injection]:
-        """What to do to the member `target`."""
+    def injections(self, aim: Aim) -> Iterable[Injection]:
+        """What to do to the aim's targets."""
         raise NotImplementedError
 
 

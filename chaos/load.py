@@ -16,7 +16,7 @@ import yaml
 from msgspec import inspect
 
 from chaos.model.errors import BadInput, near
-from chaos.model.experiment import Experiment, FaultSpec, Trigger
+from chaos.model.experiment import Experiment, Repeat, Trigger
 from chaos.registry import faults, monitors
 
 T = TypeVar("T")
@@ -164,23 +164,34 @@ def _check(experiment: Experiment) -> None:
             f"type steps: {needed} or more"
         )
     for index, spec in enumerate(experiment.faults):
-        _check_fault(f"faults.{index}", spec, experiment)
+        _check_fault(f"faults.{index}", spec.fault, spec.args)
+        _check_trigger(f"faults.{index}.at", spec.at, experiment)
+        _check_repeat(f"faults.{index}.repeat", spec.repeat)
+    for index, mix in enumerate(experiment.mixes):
+        for place, chance in enumerate(mix.faults):
+            _check_fault(f"mixes.{index}.faults.{place}", chance.fault, chance.args)
+        _check_trigger(f"mixes.{index}.at", mix.at, experiment)
+        _check_repeat(f"mixes.{index}.repeat", mix.repeat)
+    if experiment.quorum_floor is not None and experiment.quorum_floor > workload.replicas:
+        raise BadInput(
+            f"quorum_floor is {experiment.quorum_floor}, more than workload.replicas {workload.replicas}; "
+            f"type {workload.replicas} or less"
+        )
     for name, limits in experiment.monitors.items():
         if name not in monitors():
             raise BadInput(f"monitors: unknown monitor {name!r}; {near(name, monitors())}")
         convert(limits or {}, monitors()[name].limits, f"monitors.{name}")
 
 
-def _check_fault(where: str, spec: FaultSpec, experiment: Experiment) -> None:
-    if spec.fault not in faults():
-        raise BadInput(f"{where}: unknown fault {spec.fault!r}; {near(spec.fault, faults())}")
-    convert(spec.args, faults()[spec.fault], f"{where}.args")
-    _check_trigger(f"{where}.at", spec.at, experiment)
+def _check_fault(where: str, fault: str, args: dict[str, Any]) -> None:
+    if fault not in faults():
+        raise BadInput(f"{where}: unknown fault {fault!r}; {near(fault, faults())}")
+    convert(args, faults()[fault], f"{where}.args")
 
 
 def _check_trigger(where: str, at: Trigger, experiment: Experiment) -> None:
-    if (at.step is None) == (at.seconds is None):
-        raise BadInput(f"{where} needs exactly one of step and seconds; type for example at: {{step: 12}}")
+    if sum(value is not None for value in msgspec.structs.astuple(at)) != 1:
+        raise BadInput(f"{where} needs exactly one of step, seconds, event, point; type for example at: {{step: 12}}")
     last = experiment.workload.steps
     if at.step is not None and at.step >= last:
         raise BadInput(
@@ -192,6 +203,11 @@ def _check_trigger(where: str, at: Trigger, experiment: Experiment) -> None:
             f"{where}.step is {at.step}, inside the baseline of {experiment.baseline.steps} steps, which must stay "
             f"healthy; type a step of {experiment.baseline.steps} or more"
         )
+
+
+def _check_repeat(where: str, repeat: Repeat | None) -> None:
+    if repeat is not None and (repeat.period_s is None) == (repeat.mtbf_s is None):
+        raise BadInput(f"{where} needs exactly one of period_s and mtbf_s; type for example period_s: 20")
 
 
 def _yaml_files(folder: Any) -> Iterator[Any]:

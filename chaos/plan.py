@@ -6,16 +6,21 @@ Nothing is started but the job's own short description program. Every refusal co
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import random
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
 from chaos.load import convert
+from chaos.model.aim import MOMENT_ROLES, Aim, candidates, draw, number
 from chaos.model.errors import BadInput, near
-from chaos.model.experiment import Experiment, FaultSpec, Pick, WorkloadSpec
+from chaos.model.experiment import Experiment, FaultSpec, Repeat, Target, WorkloadSpec
+from chaos.model.injections import Held, Injection
 from chaos.model.plan import Plan, PlannedFault
 from chaos.model.topology import Topology, place
 from chaos.model.workload import Workload
@@ -28,11 +33,9 @@ def plan(experiment: Experiment) -> Plan:
     """The plan of `experiment`, the same for the same seed. Raises BadInput."""
     workload = describe(experiment.workload, experiment.seed)
     topology = place(workload, experiment.topology.nodes, experiment.topology.restart)
-    planned = tuple(
-        _plan_fault(index, spec, topology, random.Random(f"{experiment.seed}/{index}"))
-        for index, spec in enumerate(experiment.faults)
-    )
-    return Plan(experiment, workload, topology, planned)
+    bare = Plan(experiment, workload, topology, ())
+    planned = tuple(_plan_fault(*occurrence, bare) for occurrence in _occurrences(experiment))
+    return msgspec.structs.replace(bare, faults=planned)
 
 
 def check_capabilities(plan: Plan, platform: str, capabilities: frozenset[str]) -> None:
@@ -78,26 +81,106 @@ def _text(value: str | int | float | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _plan_fault(index: int, spec: FaultSpec, topology: Topology, chance: random.Random) -> PlannedFault:
-    where = f"faults.{index}.target"
+def aimed(fault: str, args: dict[str, Any], targets: tuple[str, ...], topology: Topology) -> tuple[Injection, ...]:
+    """The injections of a fault of the catalogue on these targets. BadInput when its arguments do not fit."""
+    made = convert(args, faults()[fault], f"{fault}: args")
+    try:
+        return tuple(made.injections(Aim(targets, topology)))
+    except ValueError as error:
+        raise BadInput(f"{fault}: {error}") from None
+
+
+def _occurrences(experiment: Experiment) -> Iterator[tuple[str, str, FaultSpec, float]]:
+    """Every time a fault comes: its id, its place in the file, the fault, and the wait from its trigger."""
+    for index, spec in enumerate(experiment.faults):
+        waits_s = _waits_s(spec.repeat, random.Random(f"{experiment.seed}/fault-{index}/times"))
+        for nth, after_s in enumerate(waits_s, start=1):
+            name = f"fault-{index}" if spec.repeat is None else f"fault-{index}.{nth}"
+            yield name, f"faults.{index}", spec, after_s
+    for index, mix in enumerate(experiment.mixes):
+        chance = random.Random(f"{experiment.seed}/mix-{index}")
+        weights = [one.weight for one in mix.faults]
+        for nth, after_s in enumerate(_waits_s(mix.repeat, chance), start=1):
+            place = chance.choices(range(len(weights)), weights)[0]
+            one = mix.faults[place]
+            spec = FaultSpec(one.fault, one.target, mix.at, one.args, one.for_s)
+            yield f"mix-{index}.{nth}", f"mixes.{index}.faults.{place}", spec, after_s
+
+
+def _waits_s(repeat: Repeat | None, chance: random.Random) -> list[float]:
+    """Seconds from the trigger to each occurrence; the first comes at once, or after a random wait like the others."""
+    if repeat is None:
+        return [0.0]
+    if repeat.period_s is not None:
+        return [nth * repeat.period_s for nth in range(repeat.count)]
+    assert repeat.mtbf_s is not None
+    return list(itertools.accumulate(chance.expovariate(1 / repeat.mtbf_s) for _ in range(repeat.count)))
+
+
+def _plan_fault(name: str, where: str, spec: FaultSpec, after_s: float, plan: Plan) -> PlannedFault:
     kind = faults()[spec.fault]
-    role = spec.target.role
-    if role not in topology.roles():
-        raise BadInput(f"{where}.role {role!r} does not exist in this job; {near(role, topology.roles())}")
+    target, topology = spec.target, plan.topology
+    members = candidates(f"{where}.target", target.role, topology)
+    role = "replica" if target.role in MOMENT_ROLES else target.role
     if role not in kind.roles:
-        raise BadInput(f"{where}.role {role!r} cannot be hit by {spec.fault}; {near(role, kind.roles)}")
-    fault = convert(spec.args, kind, f"faults.{index}.args")
-    targets = _targets(where, spec, topology.members(role), chance)
-    injections = tuple(injection for target in targets for injection in fault.injections(target))
-    return PlannedFault(f"fault-{index}", spec.fault, targets, spec.at, injections, tuple(sorted(kind.needs)))
+        raise BadInput(f"{where}.target.role {role!r} cannot be hit by {spec.fault}; {near(role, kind.roles)}")
+    hits = number(f"{where}.target", target, len(members))
+    targets = _targets(f"{where}.target", target, members, hits, random.Random(f"{plan.experiment.seed}/{name}"))
+    injections = aimed(spec.fault, spec.args, targets or members[:hits], topology)
+    _check_duration(where, spec, injections)
+    planned = PlannedFault(
+        id=name,
+        fault=spec.fault,
+        at=spec.at,
+        role=target.role,
+        targets=targets,
+        injections=injections if targets else (),
+        args=spec.args,
+        hits=hits,
+        after_s=after_s,
+        for_s=spec.for_s,
+        follow=spec.follow,
+        removes=kind.removes,
+        needs=tuple(sorted(kind.needs)),
+    )
+    _check_floor(where, planned, plan)
+    return planned
 
 
-def _targets(where: str, spec: FaultSpec, members: tuple[str, ...], chance: random.Random) -> tuple[str, ...]:
-    if spec.target.member is not None:
-        if spec.target.member not in members:
-            raise BadInput(
-                f"{where}.member {spec.target.member!r} is not a {spec.target.role}; "
-                f"{near(spec.target.member, members)}"
-            )
-        return (spec.target.member,)
-    return members if spec.target.pick is Pick.ALL else (chance.choice(members),)
+def _targets(where: str, target: Target, members: tuple[str, ...], hits: int, chance: random.Random) -> tuple[str, ...]:
+    if target.role in MOMENT_ROLES:
+        return ()
+    if target.member is None:
+        return draw(members, hits, chance)
+    if target.member not in members:
+        raise BadInput(f"{where}.member {target.member!r} is not a {target.role}; {near(target.member, members)}")
+    return (target.member,)
+
+
+def _check_duration(where: str, spec: FaultSpec, injections: tuple[Injection, ...]) -> None:
+    held = any(isinstance(injection, Held) for injection in injections)
+    if held and spec.for_s is None:
+        raise BadInput(f"{where}: {spec.fault} stays until it is undone; say how long: for_s: 15")
+    if not held and spec.for_s is not None:
+        raise BadInput(f"{where}: {spec.fault} is done at once and cannot be undone; remove for_s")
+    if not held and spec.follow:
+        raise BadInput(f"{where}: {spec.fault} is done at once and has nothing to follow; remove follow")
+
+
+def _check_floor(where: str, planned: PlannedFault, plan: Plan) -> None:
+    """Refuse a fault that could never leave enough replicas, even if all were there."""
+    if not planned.removes:
+        return
+    left = len(plan.replicas()) - len(replicas_hit(planned, plan.topology))
+    if left < plan.quorum_floor:
+        raise BadInput(
+            f"{where}: {planned.fault} would leave {left} of {len(plan.replicas())} replicas, fewer than the quorum "
+            f"floor {plan.quorum_floor}; hit fewer, or type quorum_floor: {max(1, left)} to break it on purpose"
+        )
+
+
+def replicas_hit(planned: PlannedFault, topology: Topology, targets: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The replicas among the targets, or on the nodes that are targets."""
+    targets = targets or planned.targets or topology.members("replica")[: planned.hits]
+    on_nodes = {member for target in targets for member in topology.on(target)}
+    return tuple(member for member in topology.members("replica") if member in targets or member in on_nodes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from chaos.api import Delete, Fault, Injection
+from chaos.api import Aim, Delete, Fault, Injection
 
 
 class PodKill(Fault, frozen=True):
@@ -16,6 +16,7 @@ class PodKill(Fault, frozen=True):
     """
 
     name = "pod.kill"
+    roles = frozenset({"replica", "lighthouse", "controller"})
 
-    def injections(self, target: str) -> Iterable[Injection]:
-        return (Delete(target),)
+    def injections(self, aim: Aim) -> Iterable[Injection]:
+        return map(Delete, aim.targets)

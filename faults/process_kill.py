@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable
 
-from chaos.api import Fault, Injection, Process, Signal
+from chaos.api import Aim, Fault, Injection, Process, Signal
 
 
 class ProcessKill(Fault, frozen=True):
@@ -17,7 +17,6 @@ class ProcessKill(Fault, frozen=True):
     """
 
     name = "process.kill"
-    roles = frozenset({"replica"})
 
-    def injections(self, target: str) -> Iterable[Injection]:
-        return (Signal(target, Process.TRAINER, int(signal.SIGKILL)),)
+    def injections(self, aim: Aim) -> Iterable[Injection]:
+        return (Signal(target, Process.TRAINER, int(signal.SIGKILL)) for target in aim.targets)

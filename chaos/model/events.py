@@ -59,12 +59,13 @@ class PhaseFailed(Event, frozen=True, kw_only=True):
 
 
 class FaultStarted(Event, frozen=True, kw_only=True):
-    """The trigger of a planned fault was met; `trigger` says how."""
+    """The trigger of a planned fault was met; `trigger` says how, `injections` are what is made of it now."""
 
     fault_id: str
     fault: str
     targets: tuple[str, ...]
     trigger: str
+    injections: tuple[Injection, ...] = ()
 
 
 class InjectionInForce(Event, frozen=True, kw_only=True):
@@ -82,6 +83,29 @@ class InjectionFailed(Event, frozen=True, kw_only=True):
     fault_id: str
     injection: Injection
     reason: str
+
+
+class InjectionReverted(Event, frozen=True, kw_only=True):
+    """A held injection was read back as undone, or its target was found dead; `latency_s` after the decision."""
+
+    fault_id: str
+    injection: Injection
+    proof: Proof
+    latency_s: float
+
+
+class RevertFailed(Event, frozen=True, kw_only=True):
+    """A held injection ended before its time, or was not proven undone."""
+
+    fault_id: str
+    injection: Injection
+    reason: str
+
+
+class FaultEnded(Event, frozen=True, kw_only=True):
+    """Nothing of the fault is held any more."""
+
+    fault_id: str
 
 
 class FaultMissed(Event, frozen=True, kw_only=True):
@@ -193,6 +217,15 @@ class Step(Event, frozen=True, kw_only=True):
     error: str | None = None
 
 
+class FaultPointHit(Event, frozen=True, kw_only=True):
+    """The trainer did to itself what it was ordered to; `order` is the lease it holds that under."""
+
+    order: str
+    point: str
+    action: str
+    step: int
+
+
 class TrainerFinished(Event, frozen=True, kw_only=True):
     """The trainer ended in order."""
 
@@ -268,6 +301,9 @@ AnyEvent = (
     | FaultStarted
     | InjectionInForce
     | InjectionFailed
+    | InjectionReverted
+    | RevertFailed
+    | FaultEnded
     | FaultMissed
     | SafetyBroken
     | RunEnded
@@ -280,6 +316,7 @@ AnyEvent = (
     | HealEnded
     | HealServed
     | Step
+    | FaultPointHit
     | TrainerFinished
     | TrainerFailed
     | ControllerStarted

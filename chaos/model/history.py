@@ -79,6 +79,11 @@ class History:
     """Fault id -> members it has hit."""
     past: Past = field(default_factory=Past)
     _committers: dict[int, set[str]] = field(default_factory=dict)
+    _heals: dict[str, str] = field(default_factory=dict)
+    """Healing member -> the member it heals from."""
+    _quorum_id: int = -1
+    _quorum_members: tuple[str, ...] = ()
+    """The members of the newest quorum that was told of."""
 
     def __post_init__(self) -> None:
         self.members = {p.member: Member(p.member, p.role, p.node) for p in self.topology.placements}
@@ -87,6 +92,29 @@ class History:
     @property
     def replicas(self) -> list[Member]:
         return [self.members[name] for name in sorted(self._replicas)]
+
+    def alive(self, target: str) -> bool:
+        """Whether a member lives; a node always does."""
+        return target not in self.members or self.members[target].alive
+
+    def over(self, target: str, incarnation: int) -> bool:
+        """Whether that life of the member is over."""
+        member = self.members.get(target)
+        return member is not None and (not member.alive or member.incarnation > incarnation)
+
+    def holders(self, role: str) -> tuple[str, ...]:
+        """The replicas that have a role of the moment, in their order."""
+        match role:
+            case "healing":
+                return tuple(sorted(self._heals))
+            case "donor":
+                return tuple(sorted(set(self._heals.values()) & self._replicas))
+            case "leader":
+                return self._quorum_members[:1]
+            case "store_owner":
+                return tuple(name for name in self._quorum_members if name not in self._heals)[:1]
+            case _:
+                raise AssertionError(f"{role!r} is no role of the moment")
 
     def apply(self, event: AnyEvent) -> None:
         """Take one event in, in journal order."""
@@ -111,14 +139,19 @@ class History:
                 member.incarnation, member.address, member.activity = incarnation, address, Activity.STARTING
             case MemberExited(incarnation=incarnation) if incarnation >= member.incarnation:
                 member.activity = Activity.DOWN
+                self._heals.pop(member.name, None)
             case TrainerStarted():
                 member.activity = Activity.WAITING
-            case Quorum(quorum_id=quorum_id, participants=participants):
+            case Quorum(quorum_id=quorum_id, participants=participants, members=members):
                 member.quorum_id, member.participants = quorum_id, participants
-            case HealStarted():
+                if members is not None and quorum_id >= self._quorum_id:
+                    self._quorum_id, self._quorum_members = quorum_id, members
+            case HealStarted(source=source):
                 member.activity = Activity.HEALING
+                self._heals[member.name] = source
             case HealEnded(step=step):
                 member.state_step = step
+                self._heals.pop(member.name, None)
             case Step():
                 self._apply_step(member, event)
             case TrainerFinished() | TrainerFailed():

@@ -144,8 +144,62 @@ class DiskFill(Held, frozen=True, tag="disk_fill"):
     leave_bytes: Annotated[int, Meta(ge=0)]
 
 
-HeldInjection = Freeze | LinkDown | Drop | Shape | CpuLimit | MemoryLimit | IoLimit | DiskFill
-Injection = Delete | Signal | HeldInjection
+class Point(enum.Enum):
+    """A named point in what a trainer does, in the order of a step; the last three are not in every step."""
+
+    IN_DATALOAD = "in_dataload"
+    IN_FORWARD = "in_forward"
+    BEFORE_ALLREDUCE = "before_allreduce"
+    IN_ALLREDUCE = "in_allreduce"
+    BEFORE_COMMIT = "before_commit"
+    AFTER_COMMIT = "after_commit"
+    IN_HEAL = "in_heal"
+    IN_SERVE = "in_serve"
+    IN_CHECKPOINT = "in_checkpoint"
+
+
+class Action(enum.Enum):
+    """What a trainer does to itself at a point."""
+
+    PAUSE = "pause"
+    """Stay there until the lease ends."""
+    DELAY = "delay"
+    """Stay there for `delay_s`, each time."""
+    ERROR = "error"
+    """Fail what is done there, as the library underneath would."""
+    NAN = "nan"
+    """Put a NaN into the own gradient."""
+    FLIP_GRADIENT = "flip_gradient"
+    """Flip one bit of the own gradient."""
+    FLIP_WEIGHT = "flip_weight"
+    """Flip one bit of a weight."""
+    HOLD_GIL = "hold_gil"
+    """Hold Python's lock for `delay_s`: nothing written in Python goes on in that process."""
+    LIE = "lie"
+    """Say the opposite of the truth in the commit vote."""
+    CORRUPT = "corrupt"
+    """Damage what is written there."""
+
+
+class FaultPoint(Held, frozen=True, tag="fault_point"):
+    """A trainer harms itself at `point`, at most `times` times; it forgets that when the lease is not renewed.
+
+    In force: the trainer says that it has the order. That it struck is an event of its own.
+    """
+
+    point: Point
+    action: Action
+    delay_s: Annotated[float, Meta(gt=0, le=600)] | None = None
+    times: Annotated[int, Meta(ge=1)] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.delay_s is None) == (self.action in (Action.DELAY, Action.HOLD_GIL)):
+            raise ValueError(f"{self.action.value} {'needs' if self.delay_s is None else 'takes no'} delay_s")
+
+
+HeldInjection = FaultPoint | Freeze | LinkDown | Drop | Shape | CpuLimit | MemoryLimit | IoLimit | DiskFill
+OneShot = Delete | Signal
+Injection = OneShot | HeldInjection
 
 
 class Proof(msgspec.Struct, frozen=True):

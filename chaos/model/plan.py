@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from chaos.model.experiment import Experiment, Trigger
@@ -11,13 +13,25 @@ from chaos.model.workload import Workload
 
 
 class PlannedFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A fault with its victims chosen. `id` is its name in the journal; `needs` are capabilities of the platform."""
+    """One occurrence of a fault. `id` is its name in the journal; `needs` are capabilities of the platform.
+
+    `targets` and `injections` are known beforehand for the roles of the job and for nodes. For a role of the moment
+    they are empty, and `hits` of its members are chosen by `id` and the seed when the trigger is met. `after_s` is the
+    wait from the trigger; `removes` tells a fault that takes its targets out of the quorum.
+    """
 
     id: str
     fault: str
-    targets: tuple[str, ...]
     at: Trigger
+    role: str
+    targets: tuple[str, ...]
     injections: tuple[Injection, ...]
+    args: dict[str, Any] = {}
+    hits: int = 1
+    after_s: float = 0.0
+    for_s: float | None = None
+    follow: bool = False
+    removes: bool = True
     needs: tuple[str, ...] = ()
 
 
@@ -29,9 +43,10 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     topology: Topology
     faults: tuple[PlannedFault, ...]
 
-    def hit(self) -> frozenset[str]:
-        """Members that some fault is aimed at."""
-        return frozenset(target for fault in self.faults for target in fault.targets)
+    @property
+    def quorum_floor(self) -> int:
+        """How many replicas faults must leave in the quorum."""
+        return self.experiment.quorum_floor or self.workload.min_replicas
 
     def replicas(self) -> tuple[str, ...]:
         return self.topology.members("replica")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -11,7 +12,7 @@ import msgspec
 
 from chaos.model.events import AnyEvent, Event
 from chaos.model.history import History
-from chaos.model.injections import Injection, Proof
+from chaos.model.injections import HeldInjection, OneShot, Proof
 from chaos.model.topology import Topology
 from chaos.model.workload import Workload
 
@@ -44,11 +45,28 @@ class PlatformLost(Exception):
     """The platform itself broke; nothing that happened since can be trusted."""
 
 
+@dataclass
+class Hold:
+    """A held injection in force, for as long as its context is open.
+
+    Afterwards `reverted` proves that it is undone or that its target died; `trouble` says what went wrong: it was lost
+    before its time, or its end is not proven.
+    """
+
+    order: str
+    proof: Proof
+    reverted: Proof | None = None
+    trouble: str = ""
+
+
 class Cluster(Protocol):
     """A job's members, alive on a platform. Leaving its context ends all of them and leaves nothing behind."""
 
-    async def inject(self, injection: Injection) -> Proof:
+    async def inject(self, injection: OneShot) -> Proof:
         """Make the disturbance and return once it was read back as in force; InjectionRefused otherwise."""
+
+    def hold(self, injection: HeldInjection) -> AbstractAsyncContextManager[Hold]:
+        """Make the disturbance, prove it in force and keep it until the context ends; InjectionRefused otherwise."""
 
     async def stop(self) -> None:
         """End the job in order: trainers finish their step, bounded; no member is restarted after this."""

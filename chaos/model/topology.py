@@ -38,6 +38,10 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def roles(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(p.role for p in self.placements))
 
+    def on(self, node: str) -> tuple[str, ...]:
+        """The members of a node."""
+        return tuple(p.member for p in self.placements if p.node == node)
+
     def members(self, role: str) -> tuple[str, ...]:
         return tuple(p.member for p in self.placements if p.role == role)
 

@@ -11,7 +11,7 @@ import anyio
 
 from chaos.check import Judges
 from chaos.journal import Journal
-from chaos.model.events import Event, SafetyBroken
+from chaos.model.events import AnyEvent, Event, SafetyBroken
 from chaos.model.history import History
 from chaos.model.ports import Watcher
 
@@ -24,7 +24,7 @@ class Recorder:
     def __init__(self, journal: Journal, judges: Judges, watchers: tuple[Watcher, ...]) -> None:
         self._journal = journal
         self._judges = judges
-        self._watchers = watchers
+        self._watchers = list(watchers)
         self._changed = anyio.Event()
         self.broken = anyio.Event()
         """Set once a safety monitor spoke."""
@@ -37,7 +37,7 @@ class Recorder:
         """Take an event in. JournalBroken when it cannot be written."""
         numbered = self._journal.record(event)
         self._judges.observe(numbered)
-        for watcher in self._watchers:
+        for watcher in tuple(self._watchers):
             watcher(numbered, self.history)
         finding = self._judges.broken()
         if finding is not None and not self.broken.is_set():
@@ -50,3 +50,18 @@ class Recorder:
         """Wait until the history meets the condition."""
         while not condition(self.history):
             await self._changed.wait()
+
+    async def next(self, wanted: Callable[[AnyEvent], bool]) -> AnyEvent:
+        """Wait for the next event that is wanted."""
+        seen: list[AnyEvent] = []
+
+        def look(event: AnyEvent, history: History) -> None:
+            if wanted(event):
+                seen.append(event)
+
+        self._watchers.append(look)
+        try:
+            await self.until(lambda history: bool(seen))
+        finally:
+            self._watchers.remove(look)
+        return seen[0]

@@ -17,22 +17,17 @@ import msgspec
 from chaos.check import PLAN, Judges, digest
 from chaos.journal import NAME, Journal, JournalBroken
 from chaos.model.events import (
-    FaultMissed,
-    FaultStarted,
-    InjectionFailed,
-    InjectionInForce,
     PhaseFailed,
     PhaseStarted,
     RunEnded,
     RunStarted,
 )
-from chaos.model.experiment import Trigger
 from chaos.model.history import Activity, History
-from chaos.model.plan import Plan, PlannedFault
-from chaos.model.ports import Cluster, Deployment, InjectionRefused, Platform, Watcher
+from chaos.model.plan import Plan
+from chaos.model.ports import Cluster, Deployment, Platform, Watcher
+from chaos.run.disturb import Disturber
 from chaos.run.recorder import RUNNER, Recorder
 
-INJECT_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 60.0
 PACKAGES = ("torchchaos", "torch", "torchft", "torchmonarch", "torchtitan")
 
@@ -107,9 +102,10 @@ class _Run:
                 f"{experiment.baseline.steps} steps in a row committed by every replica",
             )
             self._begin("disturb")
+            disturber = Disturber(self._plan, cluster, self._recorder, self._now_s)
             async with anyio.create_task_group() as tasks:
                 for fault in self._plan.faults:
-                    tasks.start_soon(self._disturb, cluster, fault)
+                    tasks.start_soon(disturber.disturb, fault)
             self._begin("quiesce")
             await self._reach(
                 lambda history: history.common_steps >= experiment.quiesce.common_steps,
@@ -118,59 +114,6 @@ class _Run:
             )
         except _PhaseFailed as failure:
             self._emit_phase_failed(str(failure))
-
-    async def _disturb(self, cluster: Cluster, fault: PlannedFault) -> None:
-        """Wait for the fault's trigger, then make its injections."""
-        timeout_s = self._plan.experiment.disturb_timeout_s
-        with anyio.move_on_after(timeout_s) as waiting:
-            trigger = await self._triggered(fault.at)
-        if waiting.cancelled_caught:
-            reason = f"its trigger was not met within {timeout_s:.0f} s"
-            self._recorder.emit(FaultMissed(t_s=self._now_s(), member=RUNNER, fault_id=fault.id, reason=reason))
-            return
-        self._recorder.emit(
-            FaultStarted(
-                t_s=self._now_s(),
-                member=RUNNER,
-                fault_id=fault.id,
-                fault=fault.fault,
-                targets=fault.targets,
-                trigger=trigger,
-            )
-        )
-        for injection in fault.injections:
-            decided_s = self._now_s()
-            try:
-                with anyio.fail_after(INJECT_TIMEOUT_S):
-                    proof = await cluster.inject(injection)
-            except (InjectionRefused, TimeoutError) as error:
-                reason = str(error) or f"not proven in force within {INJECT_TIMEOUT_S:.0f} s"
-                self._recorder.emit(
-                    InjectionFailed(
-                        t_s=self._now_s(), member=RUNNER, fault_id=fault.id, injection=injection, reason=reason
-                    )
-                )
-                continue
-            in_force_s = self._now_s()
-            self._recorder.emit(
-                InjectionInForce(
-                    t_s=in_force_s,
-                    member=RUNNER,
-                    fault_id=fault.id,
-                    injection=injection,
-                    proof=proof,
-                    latency_s=in_force_s - decided_s,
-                )
-            )
-
-    async def _triggered(self, at: Trigger) -> str:
-        if at.step is not None:
-            step = at.step
-            await self._recorder.until(lambda history: history.frontier >= step)
-            return f"step {self._recorder.history.frontier} committed"
-        assert at.seconds is not None
-        await anyio.sleep(at.seconds)
-        return f"{at.seconds:g} s after the baseline"
 
     async def _drain(self, cluster: Cluster) -> None:
         self._begin("drain")

@@ -31,11 +31,55 @@ def test_seeds_reach_every_victim():
 def test_a_named_victim_is_hit():
     planned = toy("faults.0.target={role: replica, member: replica-2}")
     assert planned.faults[0].injections == (Delete("replica-2"),)
-    assert planned.hit() == {"replica-2"}
+    assert planned.faults[0].targets == ("replica-2",)
 
 
-def test_all_means_every_member_of_the_role():
-    assert toy("faults.0.target={role: replica, pick: all}").hit() == {"replica-0", "replica-1", "replica-2"}
+@pytest.mark.parametrize(
+    ("how", "hits"), [("", 1), ("pick: minority", 2), ("pick: majority", 3), ("count: 3", 3), ("percent: 50", 2)]
+)
+def test_a_target_says_how_many(how, hits):
+    faults = f"faults.0.target={{role: replica, {how}}}"
+    planned = toy("workload.replicas=5", "quorum_floor=1", "workload.min_replicas=1", faults)
+    assert len(set(planned.faults[0].targets)) == hits
+
+
+def test_a_fault_that_could_never_keep_the_quorum_floor_is_refused():
+    everyone = "faults.0.target={role: replica, pick: all}"
+    with pytest.raises(BadInput, match=r"pod\.kill would leave 0 of 3 replicas, fewer than the quorum floor 2"):
+        toy(everyone)
+    with pytest.raises(BadInput, match="leave 0 of 3 replicas, fewer than the quorum floor 1"):
+        toy(everyone, "quorum_floor=1")
+
+
+def test_repeats_come_at_their_period_or_by_chance_of_the_seed():
+    periodic = toy("faults.0.repeat={count: 3, period_s: 7}")
+    assert [(fault.id, fault.after_s) for fault in periodic.faults] == [
+        ("fault-0.1", 0),
+        ("fault-0.2", 7),
+        ("fault-0.3", 14),
+    ]
+    poisson = toy("faults.0.repeat={count: 400, mtbf_s: 10}")
+    assert poisson == toy("faults.0.repeat={count: 400, mtbf_s: 10}")
+    waits_s = [fault.after_s for fault in poisson.faults]
+    assert waits_s == sorted(waits_s)
+    assert waits_s[-1] / 400 == pytest.approx(10, rel=0.2)
+
+
+def test_a_mix_draws_by_weight():
+    drawn = toy(
+        "mixes=[{at: {step: 20}, repeat: {count: 400, period_s: 1}, faults: ["
+        "{weight: 3, fault: pod.kill, target: {role: replica}},"
+        "{weight: 1, fault: process.kill, target: {role: replica}}]}]",
+        "faults=[]",
+    )
+    kills = sum(fault.fault == "pod.kill" for fault in drawn.faults)
+    assert 260 <= kills <= 340
+    assert {fault.fault for fault in drawn.faults} == {"pod.kill", "process.kill"}
+
+
+def test_a_role_of_the_moment_is_aimed_at_while_running():
+    planned = toy("faults.0.target={role: donor}", "faults.0.at={event: heal_started}").faults[0]
+    assert (planned.role, planned.targets, planned.injections, planned.hits) == ("donor", (), (), 1)
 
 
 def test_replicas_are_spread_and_the_control_plane_stands_apart():
@@ -55,6 +99,10 @@ def test_a_plan_survives_its_file():
     [
         ("faults.0.target={role: relpica}", "role 'relpica' does not exist in this job; did you mean 'replica'"),
         ("faults.0.target={role: replica, member: replica-9}", "member 'replica-9' is not a replica; did you mean"),
+        ("faults.0.target={role: replica, pick: all, count: 2}", "has pick and count; keep one of them"),
+        ("faults.0.target={role: replica, count: 9}", "count is 9, there are 3 of role 'replica'; type 3"),
+        ("faults.0.target={role: node}", "role 'node' cannot be hit by pod.kill"),
+        ("faults.0.for_s=3", "pod.kill is done at once and cannot be undone; remove for_s"),
         ("workload.program=no_such_job", "'no_such_job' cannot be imported"),
         ("workload.settings={defect: none}", "defect 'none' is not known"),
     ],

@@ -1,0 +1,211 @@
+"""Disturbs: takes one planned fault from its trigger to the proof that nothing of it is left.
+
+Waits for the trigger, for a target and for the quorum floor; makes the injections; keeps what is held for its time.
+The journal gets each of these as an event. Undoing is the platform's work and happens however the wait ends.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import anyio
+
+from chaos.model.aim import MOMENT_ROLES, draw
+from chaos.model.events import (
+    AnyEvent,
+    FaultEnded,
+    FaultMissed,
+    FaultPointHit,
+    FaultStarted,
+    HealEnded,
+    HealStarted,
+    InjectionFailed,
+    InjectionInForce,
+    InjectionReverted,
+    MemberExited,
+    Quorum,
+    RevertFailed,
+)
+from chaos.model.experiment import On
+from chaos.model.history import Activity, History
+from chaos.model.injections import Action, FaultPoint, Held, HeldInjection, Injection, OneShot, Point, Proof
+from chaos.model.plan import Plan, PlannedFault
+from chaos.model.ports import Cluster, Hold, InjectionRefused
+from chaos.plan import aimed, replicas_hit
+from chaos.run.recorder import RUNNER, Recorder
+
+INJECT_TIMEOUT_S = 30.0
+
+_EVENTS = {
+    On.QUORUM_CHANGE: Quorum,
+    On.HEAL_STARTED: HealStarted,
+    On.HEAL_ENDED: HealEnded,
+    On.MEMBER_LOST: MemberExited,
+}
+
+
+class Disturber:
+    """Makes the faults of one plan on one cluster; `clock` is the run's, in seconds."""
+
+    def __init__(self, plan: Plan, cluster: Cluster, recorder: Recorder, clock: Callable[[], float]) -> None:
+        self._plan = plan
+        self._cluster = cluster
+        self._recorder = recorder
+        self._clock = clock
+
+    async def disturb(self, fault: PlannedFault) -> None:
+        """From the trigger to the end of the fault."""
+        async with anyio.create_task_group() as held, AsyncExitStack() as paused:
+            timeout_s = self._plan.experiment.disturb_timeout_s
+            with anyio.move_on_after(timeout_s) as waiting:
+                trigger, reached_by = await self._triggered(fault, paused)
+                await anyio.sleep(fault.after_s)
+                targets = await self._targets(fault, reached_by)
+            if waiting.cancelled_caught:
+                reason = f"its trigger, target or quorum floor was not met within {timeout_s:.0f} s"
+                self._recorder.emit(FaultMissed(**self._own(fault), reason=reason))
+                return
+            injections = fault.injections or aimed(fault.fault, fault.args, targets, self._plan.topology)
+            self._recorder.emit(
+                FaultStarted(
+                    **self._own(fault), fault=fault.fault, targets=targets, trigger=trigger, injections=injections
+                )
+            )
+            for injection in injections:
+                if isinstance(injection, Held):
+                    tried = anyio.Event()
+                    held.start_soon(self._keep, fault, injection, tried)
+                    await tried.wait()
+                else:
+                    await self._inject(fault, injection)
+        self._recorder.emit(FaultEnded(**self._own(fault)))
+
+    async def _triggered(self, fault: PlannedFault, paused: AsyncExitStack) -> tuple[str, str | None]:
+        """Wait for the trigger: what met it, and for a point the member that reached it and stays there."""
+        at = fault.at
+        if at.step is not None:
+            step = at.step
+            await self._recorder.until(lambda history: history.frontier >= step)
+            return f"step {self._recorder.history.frontier} committed", None
+        if at.seconds is not None:
+            await anyio.sleep(at.seconds)
+            return f"{at.seconds:g} s after the baseline", None
+        if at.event is not None:
+            kind = _EVENTS[at.event]
+            event = await self._recorder.next(lambda event: isinstance(event, kind))
+            return f"{at.event.value.replace('_', ' ')} of {event.member}", None
+        assert at.point is not None
+        return await self._at_point(at.point, paused)
+
+    async def _at_point(self, point: Point, paused: AsyncExitStack) -> tuple[str, str]:
+        """Wait until a trainer stands at the point; it stays there until `paused` is closed."""
+        orders: set[str] = set()
+
+        def reached(event: AnyEvent) -> bool:
+            return isinstance(event, FaultPointHit) and event.order in orders
+
+        async def pause(replica: str) -> None:
+            try:
+                injection = FaultPoint(replica, point, Action.PAUSE, times=1)
+                orders.add((await paused.enter_async_context(self._cluster.hold(injection))).order)
+            except InjectionRefused:
+                pass  # A replica that is away reaches no point; the others may.
+
+        for replica in self._recorder.history.replicas:
+            await pause(replica.name)
+        event = await self._recorder.next(reached)
+        return f"{event.member} at {point.value}", event.member
+
+    async def _targets(self, fault: PlannedFault, reached_by: str | None) -> tuple[str, ...]:
+        """Who is hit: as planned, or by the roles of the moment; not before the quorum floor allows it."""
+        targets = fault.targets
+        if fault.role == "at_point":
+            assert reached_by is not None
+            targets = (reached_by,)
+        elif fault.role in MOMENT_ROLES:
+            await self._recorder.until(lambda history: len(history.holders(fault.role)) > 0)
+            chance = random.Random(f"{self._plan.experiment.seed}/{fault.id}")
+            targets = draw(self._recorder.history.holders(fault.role), fault.hits, chance)
+        if fault.removes:
+            hit = replicas_hit(fault, self._plan.topology, targets)
+            await self._recorder.until(lambda history: _left(history, hit) >= self._plan.quorum_floor)
+        return targets
+
+    async def _inject(self, fault: PlannedFault, injection: OneShot) -> None:
+        decided_s = self._clock()
+        try:
+            with anyio.fail_after(INJECT_TIMEOUT_S):
+                proof = await self._cluster.inject(injection)
+        except (InjectionRefused, TimeoutError) as error:
+            self._failed(fault, injection, error)
+            return
+        self._in_force(fault, injection, proof, decided_s)
+
+    async def _keep(self, fault: PlannedFault, injection: HeldInjection, tried: anyio.Event) -> None:
+        """Hold an injection for its time; `tried` is set once it is in force or has failed."""
+        assert fault.for_s is not None
+        ends_mono_s = time.monotonic() + fault.for_s
+        while await self._hold_once(fault, injection, ends_mono_s, tried) and fault.follow:
+            with anyio.move_on_after(ends_mono_s - time.monotonic()) as waiting:
+                await self._recorder.until(lambda history: history.alive(injection.target))
+            if waiting.cancelled_caught:
+                return
+
+    async def _hold_once(
+        self, fault: PlannedFault, injection: HeldInjection, ends_mono_s: float, tried: anyio.Event
+    ) -> bool:
+        """Hold an injection on one life of its target; whether that life ended before the time was up."""
+        decided_s = self._clock()
+        try:
+            async with self._held(fault, injection) as hold:
+                self._in_force(fault, injection, hold.proof, decided_s)
+                tried.set()
+                with anyio.move_on_after(ends_mono_s - time.monotonic()) as waiting:
+                    await self._recorder.until(lambda history: history.over(injection.target, hold.proof.incarnation))
+                return not waiting.cancelled_caught
+        except (InjectionRefused, TimeoutError) as error:
+            self._failed(fault, injection, error)
+            tried.set()
+            return False
+
+    @asynccontextmanager
+    async def _held(self, fault: PlannedFault, injection: HeldInjection) -> AsyncIterator[Hold]:
+        """The platform's hold, with the proof of its end in the journal, however it ends."""
+        hold: Hold | None = None
+        ended_s = 0.0
+        try:
+            async with self._cluster.hold(injection) as hold:
+                try:
+                    yield hold
+                finally:
+                    ended_s = self._clock()
+        finally:
+            if hold is not None and hold.reverted is not None:
+                latency_s = self._clock() - ended_s
+                self._recorder.emit(
+                    InjectionReverted(**self._own(fault), injection=injection, proof=hold.reverted, latency_s=latency_s)
+                )
+            if hold is not None and (hold.trouble or hold.reverted is None):
+                reason = hold.trouble or "its end was not proven"
+                self._recorder.emit(RevertFailed(**self._own(fault), injection=injection, reason=reason))
+
+    def _in_force(self, fault: PlannedFault, injection: Injection, proof: Proof, decided_s: float) -> None:
+        latency_s = self._clock() - decided_s
+        self._recorder.emit(InjectionInForce(**self._own(fault), injection=injection, proof=proof, latency_s=latency_s))
+
+    def _failed(self, fault: PlannedFault, injection: Injection, error: Exception) -> None:
+        reason = str(error) or f"not proven in force within {INJECT_TIMEOUT_S:.0f} s"
+        self._recorder.emit(InjectionFailed(**self._own(fault), injection=injection, reason=reason))
+
+    def _own(self, fault: PlannedFault) -> dict[str, Any]:
+        """What every event of the fault carries."""
+        return {"t_s": self._clock(), "member": RUNNER, "fault_id": fault.id}
+
+
+def _left(history: History, hit: tuple[str, ...]) -> int:
+    """Replicas that would train on if those were hit."""
+    return sum(replica.activity is Activity.TRAINING and replica.name not in hit for replica in history.replicas)
