@@ -122,7 +122,7 @@ def _explain(why: str, path: list[str], data: object, kind: type) -> str:
     place = ".".join(path)
     info, value = inspect.type_info(kind), data
     for key in path:
-        info = _inner(info, key)
+        info = _bare(_inner(info, key))
         if isinstance(value, dict):
             value = value.get(key, value)
         elif isinstance(value, list | tuple) and key.isdecimal():
@@ -138,9 +138,16 @@ def _explain(why: str, path: list[str], data: object, kind: type) -> str:
     return f"{at}{value!r} does not fit: {why[0].lower()}{why[1:]}"
 
 
-def _inner(info: inspect.Type, key: str) -> inspect.Type:
+def _bare(info: inspect.Type) -> inspect.Type:
+    """The type without its notes and without its `or null`."""
     if isinstance(info, inspect.Metadata):
-        return _inner(info.type, key)
+        return _bare(info.type)
+    if isinstance(info, inspect.UnionType):
+        return _bare(next(one for one in info.types if not isinstance(one, inspect.NoneType)))
+    return info
+
+
+def _inner(info: inspect.Type, key: str) -> inspect.Type:
     if isinstance(info, inspect.StructType):
         return next((field.type for field in info.fields if field.encode_name == key), info)
     if isinstance(info, inspect.DictType):
