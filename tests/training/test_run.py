@@ -177,7 +177,7 @@ def test_a_job_ends_by_itself_with_all_steps(run: Callable[..., Run]) -> None:
 
 
 def test_stock_healing_kills_the_healthy_or_parts_the_states(run: Callable[..., Run]) -> None:
-    """One rejoin is enough as a rule; one whose step is discarded sets the stale rate right by luck, so three are tried."""
+    """One rejoin is enough as a rule; one in a discarded step gets the right rate by luck, so three are tried."""
     job = run("--recipe", "cpu-debug-stock-heal", "--replicas", "3", "--steps", "2000", "--set", "warmup_steps=500")
     job.until_committed("replica-0", 4)
 
