@@ -139,8 +139,8 @@ class Past:
                         life.aimed_at = event
             case InjectionInForce():
                 self.in_force.append(event)
-                if life := self.life_hit(event):
-                    life.hit = event
+                if struck := self.life_hit(event):
+                    struck.hit = event
             case SafetyBroken():
                 self.broken = event
             case RunEnded():

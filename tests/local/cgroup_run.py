@@ -1,6 +1,6 @@
 """A run with cgroups of version 2, for a machine that has them. Prints the controllers that each pod got.
 
-    python cgroup_run.py RUN_DIR
+python cgroup_run.py RUN_DIR
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -95,11 +95,15 @@ def toy_deployment(
 
 @asynccontextmanager
 async def toy_cluster(
-    run_dir: Path, isolation: str, restart: Restart = Restart.ALWAYS, replicas: int = 2
+    run_dir: Path,
+    isolation: str,
+    restart: Restart = Restart.ALWAYS,
+    replicas: int = 2,
+    visible: Iterable[Path] = (),
 ) -> AsyncIterator[Running]:
     """A cluster of which every member is ready."""
     deployment, journal = toy_deployment(run_dir, replicas, restart), Journal()
-    async with LocalPlatform(isolation).deploy(deployment, journal.emit) as cluster:
+    async with LocalPlatform(isolation, visible).deploy(deployment, journal.emit) as cluster:
         for member in deployment.workload.members():
             await journal.ready(member)
         yield Running(cluster, journal, deployment)

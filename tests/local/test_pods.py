@@ -86,6 +86,19 @@ async def test_a_command_can_be_run_in_every_pod_and_node(calm: Running) -> None
     assert "control-up:" in seen and "data-up:" in seen
 
 
+async def test_what_a_pod_needs_below_a_private_folder_stays_visible(
+    tmp_path: Path, separate: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("run", "import", "data", "other")
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").touch()
+    monkeypatch.syspath_prepend(tmp_path / "import")
+    async with toy_cluster(tmp_path / "run", separate, visible=[tmp_path / "data"]) as running:
+        seen = [await running.ask("replica-0", "exists", path=str(tmp_path / name / "file")) for name in names]
+    assert seen == [True, True, True, False]
+
+
 async def test_names_follow_their_members_to_new_addresses(tmp_path: Path, separate: str) -> None:
     addresses = set()
     async with toy_cluster(tmp_path, separate) as running:

@@ -46,7 +46,7 @@ class Toy:
         if os.fork() != 0:
             return
         os.setpgid(0, 0)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         name = f"{self.member}:toy"
         built = {"recipe": "toy", "device": "cpu", "parameters": 1, "boot_s": {"import": 0.1, "build": 0}}
         self.write("trainer_started", pid=os.getpid(), replica_id=name, **built)
@@ -87,6 +87,9 @@ class Toy:
 
     def do_touch(self, path: str) -> None:
         open(path, "w").close()
+
+    def do_exists(self, path: str) -> bool:
+        return os.path.exists(path)
 
     def do_exit(self, status: int) -> None:
         os._exit(status)
@@ -143,11 +146,10 @@ def serve(toy: Toy) -> None:
 
 def main() -> None:
     toy = Toy()
-    ended = threading.Event()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # In every thread, so that it waits for sigwait.
     serve(toy)
-    ended.wait()
+    signal.sigwait({signal.SIGTERM})
     if toy.member == "controller":
         toy.write("controller_finished", reason="stopped")
 

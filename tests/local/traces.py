@@ -10,6 +10,7 @@ from pathlib import Path
 from chaos.platforms.local import owner, sweep
 
 GONE_S = 15.0
+OURS = ("/proc", "/sys", "/tmp", "/run", "/dev/shm", "/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf")
 
 
 def processes_of(run_dir: Path) -> dict[int, str]:
@@ -37,13 +38,13 @@ class Traces:
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
-        self._links = socket.if_nameindex()
+        self._links = _links()
         self._mounts = _mounts()
         self._before = set(sweep.find())
 
     def left(self) -> list[object]:
         left: list[object] = list(processes_of(self._run_dir).items())
-        left += [link for link in socket.if_nameindex() if link not in self._links]
+        left += _links() - self._links
         left += _mounts() - self._mounts
         return left + self.leftovers()
 
@@ -58,5 +59,12 @@ class Traces:
             time.sleep(0.02)
 
 
+def _links() -> set[str]:
+    """Links of ours in the machine's own network namespace."""
+    return {name for _index, name in socket.if_nameindex() if name.startswith(("control", "data", "net1"))}
+
+
 def _mounts() -> set[str]:
-    return set(Path("/proc/self/mountinfo").read_text().splitlines())
+    """Mounts where pods have theirs."""
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    return {line for line in lines if line.split()[4] in OURS or "/members/" in line}

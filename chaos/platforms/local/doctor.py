@@ -22,7 +22,7 @@ from chaos.platforms.local import cgroups
 ISOLATIONS = ("namespaces", "user-namespaces", "processes")
 """Best first."""
 
-PROBE_S = 20.0
+PROBE_S = 60.0
 MEMORY_GIB_MIN = 4.0
 DISK_GIB_MIN = 2.0
 

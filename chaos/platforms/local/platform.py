@@ -28,7 +28,7 @@ from chaos.platforms.local import channel, doctor, sweep
 from chaos.platforms.local.cluster import LocalCluster
 from chaos.platforms.local.spec import Member, Spec
 
-UP_S = 60.0
+UP_S = 120.0
 CLEAN_UP_S = 30.0
 MEMBERS_MAX = 250
 

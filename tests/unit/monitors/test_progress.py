@@ -78,10 +78,11 @@ def test_a_state_that_falls_back_to_the_start() -> None:
     )
 
 
-def test_a_replica_that_trains_a_step_twice() -> None:
-    story = steady()
-    story.now_s = 18.0
-    story._step("replica-0", 20, True, 0.0, None)
+@pytest.mark.parametrize("step", [18, 20])
+def test_a_replica_that_trains_a_step_twice(step: int) -> None:
+    story = Story().deploy().train(20)
+    story._step("replica-0", step, True, 0.1, None)
+    story.train(10).drain().end()
     findings = judge(story)
     assert findings["progress"].outcome is Outcome.FAIL
     assert failing(findings) == {"progress"}
@@ -105,6 +106,14 @@ def test_a_step_that_replicas_train_which_were_not_there_before() -> None:
     assert found.outcome is Outcome.FAIL
     assert found.measures["falls_back"] == 3
     assert found.reading.startswith("the state fell back: replica-2 committed step 5 at")
+
+
+def test_a_replica_that_goes_below_the_step_it_joined_at() -> None:
+    story = lost().restart("replica-1").build("replica-1").join("replica-1").train(10)
+    story._step("replica-1", 15, True, 0.1, None)
+    found = judge(story.wait(0.5).drain().end())["progress"]
+    assert found.outcome is Outcome.FAIL
+    assert "replica-1 committed step 15 at" in found.reading
 
 
 def test_no_commits_at_all() -> None:

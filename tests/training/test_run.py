@@ -1,0 +1,216 @@
+"""Whole jobs on this machine: real trainers, real deaths. Slow; every wait is for an event and bounded."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from training import process
+from training.progress import EventFiles, Progress
+
+WAIT_S_MAX = 150.0
+LOOK_EVERY_S = 0.02
+Event = dict[str, Any]
+
+
+class Run:
+    """One ``training run`` and what its members have written so far."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.out = folder / "run"
+        self.events: list[Event] = []
+        self._files = EventFiles(self.out / "events")
+        command = [sys.executable, "-m", "training", "run", "--out", str(self.out), *options]
+        self.printed = folder / "printed"
+        with self.printed.open("wb") as printed:
+            self.launcher = subprocess.Popen(command, stdout=printed, stderr=printed)
+
+    def until(self, holds: Callable[[Event], bool]) -> Event:
+        """The first event for which ``holds``, those of the past included."""
+        deadline = time.monotonic() + WAIT_S_MAX
+        looked = 0
+        while time.monotonic() < deadline:
+            self.events += self._files.new()
+            for event in self.events[looked:]:
+                if holds(event):
+                    return event
+            looked = len(self.events)
+            time.sleep(LOOK_EVERY_S)
+        pytest.fail(f"not seen within {WAIT_S_MAX:.0f} s; the launcher said:\n{self.printed.read_text()[-3000:]}")
+
+    def until_committed(self, member: str, step: int, incarnation: int = 1) -> Event:
+        """Update ``step`` or a later one, committed by this life of a member."""
+        return self.until(
+            lambda event: (
+                (event["kind"], event["member"], event["incarnation"]) == ("step", member, incarnation)
+                and event["committed"]
+                and event["step"] >= step
+            )
+        )
+
+    def until_step_after_heal(self, member: str, incarnation: int, otherwise: Callable[[Event], bool]) -> Event:
+        """The second commit of a life, or what is asked for otherwise."""
+        first = self.until(lambda event: otherwise(event) or is_commit(event, member, incarnation))
+        if otherwise(first):
+            return first
+        return self.until(lambda event: otherwise(event) or (is_commit(event, member, incarnation) and event != first))
+
+    def kill_host(self, member: str) -> None:
+        """SIGKILL the worker host of a member."""
+        for pid in process.children(self.launcher.pid):
+            if f"--name\0{member}\0" in Path(f"/proc/{pid}/cmdline").read_text():
+                os.kill(pid, signal.SIGKILL)
+                return
+        pytest.fail(f"no worker host of {member}")
+
+    def kill_trainer(self, member: str) -> None:
+        """SIGKILL the newest trainer process of a member."""
+        self.events += self._files.new()
+        started = [event for event in self.events if (event["kind"], event["member"]) == ("trainer_started", member)]
+        os.kill(started[-1]["pid"], signal.SIGKILL)
+
+    def stop(self) -> int:
+        """End the job in order; the exit status, 1 when two states differed."""
+        self.launcher.send_signal(signal.SIGINT)
+        status = self.launcher.wait(timeout=WAIT_S_MAX)
+        self.events += self._files.new()
+        return status
+
+    def progress(self) -> Progress:
+        progress = Progress(steps=0)
+        for event in self.events:
+            progress.take(event)
+        return progress
+
+    def steps(self, **fields: Any) -> list[Event]:
+        """Step events with these values."""
+        tried = [event for event in self.events if event["kind"] == "step"]
+        return [event for event in tried if all(event[name] == value for name, value in fields.items())]
+
+
+def is_commit(event: Event, member: str, incarnation: int) -> bool:
+    """Whether this life of a member committed an update."""
+    who = (event["kind"], event["member"], event["incarnation"])
+    return who == ("step", member, incarnation) and bool(event["committed"])
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Callable[..., Run]]:
+    started: list[Run] = []
+
+    def start(*options: str) -> Run:
+        started.append(Run(tmp_path, *options))
+        return started[-1]
+
+    yield start
+    for each in started:
+        if each.launcher.poll() is None:
+            each.launcher.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                each.launcher.wait(timeout=30)
+            each.launcher.kill()
+            each.launcher.wait()
+
+
+def assert_healed_like_its_donor(run: Run, member: str, incarnation: int) -> None:
+    """What was loaded, rate, step and optimizer included, is bit by bit what the donor had after that step."""
+    healed = run.until(
+        lambda event: (event["kind"], event["member"], event["incarnation"]) == ("heal_ended", member, incarnation)
+    )
+    (given,) = run.steps(member=healed["source"], step=healed["step"], committed=True)
+    assert healed["digest"] == given["digest"]
+
+
+def test_replicas_agree_and_a_killed_worker_host_rejoins(run: Callable[..., Run]) -> None:
+    job = run("--replicas", "3", "--steps", "2000", "--set", "warmup_steps=12", "--set", "decay_ratio=1.0")
+    job.until_committed("replica-0", 5)
+    job.kill_host("replica-1")
+    job.until_committed("replica-1", 1, incarnation=2)
+    assert_healed_like_its_donor(job, "replica-1", 2)
+    rejoined = job.until_committed("replica-1", 1, incarnation=2)["step"]
+    for member, incarnation in (("replica-0", 1), ("replica-1", 2), ("replica-2", 1)):
+        job.until_committed(member, rejoined + 3, incarnation)
+    assert job.stop() == 0
+    assert job.progress().differing_steps() == []
+    assert {event["participants"] for event in job.steps(step=rejoined + 3, committed=True)} == {3}
+    finished = {event["member"]: event["step"] for event in job.events if event["kind"] == "trainer_finished"}
+    assert len(finished) == 3
+    assert len(set(finished.values())) == 1, "a stop ends all replicas at the same step"
+    by_step = {event["step"]: event["lr"] for event in job.steps(committed=True)}
+    assert all(event["lr"] == by_step[event["step"]] for event in job.steps(committed=True))
+
+
+def test_a_killed_trainer_rejoins_twice_in_a_row(run: Callable[..., Run]) -> None:
+    job = run("--replicas", "2", "--min-replicas", "1", "--steps", "2000", "--set", "lighthouse=controller")
+    job.until_committed("replica-0", 3)
+    job.kill_trainer("replica-1")
+    job.until(lambda event: event["kind"] == "trainer_started" and event["incarnation"] == 2)
+    job.kill_trainer("replica-1")
+    job.until_committed("replica-1", 1, incarnation=3)
+    assert_healed_like_its_donor(job, "replica-1", 3)
+    lost = [event["member_incarnation"] for event in job.events if event["kind"] == "member_lost"]
+    assert lost == [1, 2]
+    assert job.stop() == 0
+    assert job.progress().differing_steps() == []
+
+
+def test_a_job_ends_by_itself_with_all_steps(run: Callable[..., Run]) -> None:
+    job = run("--replicas", "2", "--steps", "6")
+    assert job.launcher.wait(timeout=WAIT_S_MAX) == 0
+    job.until(lambda event: event["kind"] == "controller_finished" and event["reason"] == "steps_reached")
+    for member in ("replica-0", "replica-1"):
+        assert [event["step"] for event in job.steps(member=member)] == list(range(1, 7))
+        own = [event for event in job.events if event["member"] == member]
+        assert [event["seq"] for event in own] == list(range(len(own)))
+        assert own[-1]["kind"] == "trainer_finished"
+    assert "states equal at all 6 common steps" in job.printed.read_text()
+
+
+def test_stock_healing_kills_the_healthy_or_parts_the_states(run: Callable[..., Run]) -> None:
+    """One rejoin is enough as a rule; one in a discarded step gets the right rate by luck, so three are tried."""
+    job = run("--recipe", "cpu-debug-stock-heal", "--replicas", "3", "--steps", "2000", "--set", "warmup_steps=500")
+    job.until_committed("replica-0", 4)
+
+    def wrong(event: Event) -> bool:
+        return event["kind"] == "trainer_failed" or bool(job.progress().differing_steps())
+
+    for incarnation in (1, 2, 3):
+        job.kill_host("replica-1")
+        healed = job.until_step_after_heal("replica-1", incarnation + 1, wrong)
+        if wrong(healed):
+            return
+    pytest.fail("three rejoins without harm: is stock healing repaired?")
+
+
+def test_nothing_outlives_a_killed_launcher(run: Callable[..., Run]) -> None:
+    job = run("--replicas", "2", "--steps", "2000")
+    for member in ("replica-0", "replica-1"):
+        job.until(lambda event, name=member: event["kind"] == "trainer_spawned" and event["name"] == name)
+    family = descendants(job.launcher.pid)
+    assert len(family) >= 6, "lighthouse, controller, two worker hosts, two trainers"
+    watched = [os.pidfd_open(pid) for pid in family]
+    job.launcher.kill()
+    job.launcher.wait()
+    for pid, handle in zip(family, watched, strict=True):
+        assert ended(handle, within_s=10.0), f"process {pid} lives on"
+        os.close(handle)
+
+
+def descendants(pid: int) -> list[int]:
+    return [found for child in process.children(pid) for found in (child, *descendants(child))]
+
+
+def ended(handle: int, within_s: float) -> bool:
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    return bool(poll.poll(within_s * 1000))
