@@ -57,22 +57,25 @@ class FaultInForce(Monitor[Limits]):
             return self.finding(Outcome.UNKNOWN, missing, measures, evidence)
         if not self.plan.faults:
             return self.finding(Outcome.PASS, "no fault was planned", measures)
-        said = ", ".join(f"{fault.fault} of {listed(fault.targets)}" for fault in self.plan.faults[:3])
-        more = f" and {len(self.plan.faults) - 3} more" if len(self.plan.faults) > 3 else ""
+        started = list(past.started.values())
+        said = ", ".join(f"{one.fault} of {listed(one.targets)}" for one in started[:3])
+        more = f" and {len(started) - 3} more" if len(started) > 3 else ""
         slowest_ms = max(hit.latency_s for hit in proofs) * 1000
         reading = f"{said}{more}: in force, proven within {slowest_ms:.0f} ms of the decision"
         return self.finding(Outcome.PASS, reading, measures, evidence)
 
     def _doubt(self, fault: PlannedFault, past: Past) -> str | None:
         """Why a planned fault cannot be said to have been in force; None when it can."""
-        name = f"{fault.id} ({fault.fault} of {listed(fault.targets)})"
+        started = past.started.get(fault.id)
+        name = f"{fault.id} ({fault.fault} of {listed(started.targets if started else fault.targets or [fault.role])})"
+        if started is None:
+            why_not = self._why_not.get(fault.id)
+            return f"{name} was not in force: {why_not.reason}" if why_not else f"{name} was never started"
         proven = [hit for hit in past.in_force if hit.fault_id == fault.id]
-        unproven = [injection for injection in fault.injections if injection not in [hit.injection for hit in proven]]
+        unproven = [injection for injection in started.injections if injection not in [hit.injection for hit in proven]]
         if unproven:
             if why_not := self._why_not.get(fault.id):
                 return f"{name} was not in force: {why_not.reason}"
-            if fault.id not in past.started:
-                return f"{name} was never started"
             return f"{name} was started, but {counted(len(unproven), 'injection')} of it never proven in force"
         for hit in proven:
             if afterlife := _afterlife(hit, past):

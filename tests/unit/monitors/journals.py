@@ -155,9 +155,10 @@ class Story:
         """A planned fault hits members: decided now, gone after 10 ms, proven after 20 ms."""
         injections = tuple(Signal(m, Process.TRAINER, 9) if process else Delete(m) for m in members)
         name = "process.kill" if process else "pod.kill"
-        fault = PlannedFault(f"fault-{len(self.faults)}", name, members, Trigger(step=1), injections)
+        fault = PlannedFault(f"fault-{len(self.faults)}", name, Trigger(step=1), "replica", members, injections)
         self.faults.append(fault)
-        self.say(events.FaultStarted, "runner", fault_id=fault.id, fault=name, targets=members, trigger="step 1")
+        aimed = {"targets": members, "injections": injections}
+        self.say(events.FaultStarted, "runner", fault_id=fault.id, fault=name, trigger="step 1", **aimed)
         for member, injection in zip(members, injections, strict=True):
             self.say(events.MemberExited, member, 0.01, status=-9)
             proof = Proof(member, self.incarnation[member], "pid 100 is gone")
