@@ -18,7 +18,6 @@ from typing import Any
 
 import anyio
 import pytest
-from pyroute2 import IPRoute
 
 from chaos.agent import client
 from chaos.agent.linux.freeze import started
@@ -46,12 +45,25 @@ def namespace(pid: int) -> Namespace:
     return Namespace(path, os.stat(path).st_ino)
 
 
-def start_apart(*flags: str, command: tuple[str, ...] = ("sleep", "infinity")) -> subprocess.Popen[bytes]:
-    """A process in new namespaces; returns once it is in them."""
+def run_in(pid: int, *command: str, text: str | None = None) -> str:
+    """Run a program in the network namespace of a process; what it prints."""
+    inside = ["nsenter", f"--net=/proc/{pid}/ns/net", *command]
+    return subprocess.run(inside, input=text, text=True, check=True, stdout=subprocess.PIPE).stdout
+
+
+@contextmanager
+def apart() -> Iterator[subprocess.Popen[bytes]]:
+    """A process in a network namespace of its own."""
     own = os.stat("/proc/self/ns/net").st_ino
-    process = subprocess.Popen(["unshare", "--net", *flags, *command], stdin=subprocess.DEVNULL)
-    wait_for("a new network namespace", lambda: os.stat(f"/proc/{process.pid}/ns/net").st_ino != own)
-    return process
+    process = subprocess.Popen(["unshare", "--net", "sleep", "infinity"], stdin=subprocess.DEVNULL)
+    try:
+        wait_for("a new network namespace", lambda: os.stat(f"/proc/{process.pid}/ns/net").st_ino != own)
+        # Without addresses of the kernel's own making, which come a second after the link.
+        run_in(process.pid, "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/default/addr_gen_mode")
+        yield process
+    finally:
+        process.kill()
+        process.wait(WAIT_S)
 
 
 @dataclass
@@ -75,52 +87,63 @@ class Pod:
         self.main.kill()
         self.main.wait(WAIT_S)
 
-    def close(self) -> None:
-        for process in (self.main, self.node):
-            process.kill()
-            process.wait(WAIT_S)
-        for group in self.groups:
-            for pid in Path(group, "cgroup.procs").read_text().split():
-                with suppress(ProcessLookupError):
-                    os.kill(int(pid), signal.SIGKILL)
-            wait_for(f"{group} is empty", lambda group=group: not Path(group, "cgroup.procs").read_text())
-            os.rmdir(group)
-
     def adopt(self, pid: int) -> None:
         """Move a process into the pod's groups."""
         for group in self.groups:
             Path(group, "cgroup.procs").write_text(str(pid))
 
-    def reaches(self, within_s: float = 0.2 * SLOW) -> bool:
-        """Whether a datagram from the node arrives on the control interface."""
-        with inside(self.network):
-            inbox = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        with inside(self.at_node):
-            outbox = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        with inbox, outbox:
-            inbox.bind(("10.70.0.2", 0))
-            inbox.settimeout(within_s)
-            try:
+    def hears(self, count: int = 1, port: int = 0) -> int:
+        """How many of `count` datagrams from the node arrive on the control interface."""
+        return datagrams(self.at_node, self.network, "10.70.0.2", count, port)
+
+    def is_heard(self, count: int = 1) -> int:
+        """How many of `count` datagrams to the node arrive there."""
+        return datagrams(self.network, self.at_node, "10.70.0.1", count, 0)
+
+
+def datagrams(source: Namespace, destination: Namespace, address: str, count: int, port: int) -> int:
+    with inside(destination):
+        inbox = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with inside(source):
+        outbox = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with inbox, outbox:
+        inbox.bind((address, port))
+        inbox.settimeout(0.2 * SLOW)
+        for _number in range(count):
+            with suppress(OSError):  # What drops on the way out may tell the sender.
                 outbox.sendto(b"x", inbox.getsockname())
-                return inbox.recv(1) == b"x"
-            except OSError:
-                return False
+        arrived = 0
+        try:
+            while arrived < count:
+                arrived += len(inbox.recv(1))
+        except TimeoutError:
+            pass
+        return arrived
 
 
-def _cgroups(name: str) -> tuple[dict[str, str], str | None]:
-    """New groups for one pod: of each version 1 controller that is mounted here, or one of version 2."""
+def processes_of(pod: Pod) -> list[int]:
+    return sorted(map(int, Path(pod.groups[0], "cgroup.procs").read_text().split()))
+
+
+@contextmanager
+def cgroups(name: str) -> Iterator[tuple[dict[str, str], str | None]]:
+    """New groups for one pod: one of each version 1 controller that is mounted here, or one of version 2."""
     root = Path("/sys/fs/cgroup")
-    if (root / "cgroup.controllers").exists():
-        path = root / name
-        path.mkdir()
-        return {}, str(path)
-    groups = {}
-    for controller in ("cpu", "memory", "blkio", "freezer"):
-        if (root / controller / "cgroup.procs").exists():
-            path = root / controller / name
-            path.mkdir()
-            groups[controller] = str(path)
-    return groups, None
+    unified = root / name if (root / "cgroup.controllers").exists() else None
+    first = [] if unified else [c for c in ("cpu", "memory", "blkio", "freezer") if (root / c / "tasks").exists()]
+    groups = {controller: str(root / controller / name) for controller in first}
+    made = [*groups.values(), *filter(None, [unified])]
+    try:
+        for path in made:
+            os.mkdir(path)
+        yield groups, str(unified) if unified else None
+    finally:
+        for path in made:
+            for pid in Path(path, "cgroup.procs").read_text().split():
+                with suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+            wait_for(f"{path} is empty", lambda path=path: not Path(path, "cgroup.procs").read_text())
+            os.rmdir(path)
 
 
 @contextmanager
@@ -135,43 +158,47 @@ def small_disk(size_mib: int = 64) -> Iterator[str]:
         os.rmdir(folder)
 
 
-def make_pod(name: str = "replica-0", peer: bool = True, folder: str | None = None) -> Pod:
-    node, main = start_apart(), start_apart()
-    there = namespace(node.pid)
-    nics = {}
-    for interface, own, far, net in (
-        (Interface.CONTROL, "eth0", "control-0", "10.70.0"),
-        (Interface.DATA, "net1", "data-0", "10.71.0"),
+_MORE = (
+    "addr add fd70::2/64 dev eth0 nodad",
+    "route add default via 10.70.0.1",
+    "route add 10.99.0.0/16 via 10.70.0.1 metric 7 mtu 1400",
+    "route add default via fd70::1 dev eth0",
+    "neigh add 10.70.0.9 lladdr 02:00:00:00:00:09 dev eth0 nud permanent",
+)
+"""What a control interface has besides its address: all that could be lost."""
+
+
+@contextmanager
+def make_pod(name: str = "replica-0") -> Iterator[Pod]:
+    """A pod on a node of its own; it and everything of it is gone afterwards."""
+    with (
+        apart() as node,
+        apart() as main,
+        cgroups(f"torchchaos-test-{main.pid}") as (groups, unified),
+        small_disk() as disk,
     ):
-        with inside(there), IPRoute() as ip:
-            ip.link("add", ifname=far, kind="veth", peer={"ifname": own, "net_ns_pid": main.pid})
-            _set_up(ip, far, f"{net}.1")
-        with inside(namespace(main.pid)), IPRoute() as ip:
-            _set_up(ip, own, f"{net}.2")
-        far_end = Link(there, far) if peer else None
-        nics[interface] = Nic(Link(namespace(main.pid), own), far_end, (f"{net}.2",))
-    groups, unified = _cgroups(f"torchchaos-test-{main.pid}")
-    ticks = started(main.pid)
-    assert ticks is not None
-    site = Site(name, 1, MainProcess(main.pid, ticks), nics, groups, unified, folder)
-    pod = Pod(node, main, site, [*groups.values(), *filter(None, [unified])])
-    pod.adopt(main.pid)
-    return pod
+        nics = {}
+        for role, own, far, net, more in (
+            (Interface.CONTROL, "eth0", "control-0", "10.70.0", _MORE),
+            (Interface.DATA, "net1", "data-0", "10.71.0", ()),
+        ):
+            made = f"link add {far} type veth peer name {own} netns {main.pid}"
+            _ip(node.pid, made, f"addr add {net}.1/24 dev {far}", f"link set {far} up")
+            _ip(main.pid, f"addr add {net}.2/24 dev {own}", f"link set {own} up", *more)
+            nics[role] = Nic(Link(namespace(main.pid), own), Link(namespace(node.pid), far), (f"{net}.2",))
+        shown = ("ip", "-6", "route", "show", "table", "all")
+        for process in (node, main):
+            wait_for("links that carry IPv6", lambda pid=process.pid: run_in(pid, *shown).count("multicast") == 2)
+        ticks = started(main.pid)
+        assert ticks is not None
+        site = Site(name, 1, MainProcess(main.pid, ticks), nics, groups, unified, disk)
+        pod = Pod(node, main, site, [*groups.values(), *filter(None, [unified])])
+        pod.adopt(main.pid)
+        yield pod
 
 
-def _set_up(ip: IPRoute, name: str, address: str) -> None:
-    (index,) = ip.link_lookup(ifname=name)
-    ip.addr("add", index=index, address=address, prefixlen=24)
-    ip.link("set", index=index, state="up")
-
-
-@pytest.fixture
-def pod() -> Iterator[Pod]:
-    if os.geteuid() != 0:
-        pytest.skip("needs root: it makes namespaces and cgroups")
-    pod = make_pod()
-    yield pod
-    pod.close()
+def _ip(pid: int, *commands: str) -> None:
+    run_in(pid, "ip", "-batch", "-", text="\n".join(commands))
 
 
 class Agent:
@@ -184,7 +211,6 @@ class Agent:
         self.asked = client.Agent(self.socket)
         self.process: subprocess.Popen[bytes] | None = None
         self.log = (self.folder / "log").open("ab")
-        self.start()
 
     def start(self) -> None:
         """Start it (again) and wait until it answers, which is after its sweep."""
@@ -204,6 +230,11 @@ class Agent:
         assert self.process is not None
         self.process.kill()
         self.process.wait(WAIT_S)
+
+    def crash(self) -> None:
+        """Killed, and started again by whoever started it."""
+        self.kill()
+        self.start()
 
     def stop(self) -> int:
         assert self.process is not None
@@ -240,10 +271,45 @@ class Agent:
         return os.listdir(self.ledger)
 
 
-@pytest.fixture
-def agent() -> Iterator[Agent]:
-    if os.geteuid() != 0:
-        pytest.skip("needs root: the agent changes namespaces and cgroups")
+@contextmanager
+def started_agent() -> Iterator[Agent]:
     agent = Agent()
-    yield agent
-    agent.close()
+    try:
+        agent.start()
+        yield agent
+    finally:
+        agent.close()
+
+
+@pytest.fixture(scope="session")
+def root() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root: it makes namespaces and cgroups")
+
+
+@pytest.fixture(scope="session")
+def shared_agent(root: None) -> Iterator[Agent]:
+    with started_agent() as agent:
+        yield agent
+
+
+@pytest.fixture
+def agent(shared_agent: Agent) -> Iterator[Agent]:
+    """An agent that holds nothing, before and after."""
+    assert not shared_agent.status()
+    yield shared_agent
+    for lease in shared_agent.status():
+        shared_agent.release(lease)
+    assert not shared_agent.status() and not shared_agent.entries()
+
+
+@pytest.fixture(scope="session")
+def shared_pod(root: None) -> Iterator[Pod]:
+    with make_pod() as pod:
+        yield pod
+
+
+@pytest.fixture
+def pod(shared_pod: Pod, agent: Agent) -> Pod:
+    """A pod to disturb, not to kill; set up before the agent's clean-up and torn down after it."""
+    return shared_pod

@@ -31,16 +31,17 @@ from chaos.model.injections import (
     Shape,
 )
 from chaos.model.site import Site
-from tests.agent.conftest import Agent, Pod, make_pod, small_disk
+from tests.agent.cases import without_peers
+from tests.agent.conftest import make_pod, started_agent
 
 WARM_UP = 3
 
 
-def kinds(pod: Pod, bare: Pod) -> Iterator[tuple[str, Site, HeldInjection]]:
+def kinds(site: Site) -> Iterator[tuple[str, Site, HeldInjection]]:
     """A name, where, and what."""
-    name, site = pod.site.name, pod.site
+    name = site.name
     yield "link down, by its peer", site, LinkDown(name, Interface.DATA)
-    yield "link down, itself", bare.site, LinkDown(name, Interface.DATA)
+    yield "link down, itself", without_peers(site), LinkDown(name, Interface.DATA)
     yield "drop all", site, Drop(name)
     yield "drop 5 % of two ports", site, Drop(name, ports=(80, 443), percent=5)
     yield "rate", site, Shape(name, Interface.DATA, rate_bit_s=10_000_000)
@@ -78,18 +79,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=100)
     rounds = parser.parse_args().rounds
     print(f"{'ms':26}| in force p50 p95 | reverted p50 p95")
-    with small_disk() as folder:
-        agent, pod, bare = Agent(), make_pod(folder=folder), make_pod(peer=False)
-        try:
-            for name, site, injection in kinds(pod, bare):
-                try:
-                    print(row(name, *anyio.run(measure, agent.asked, site, injection, rounds)), flush=True)
-                except client.Refused as error:
-                    print(f"{name:26}| {error}")
-        finally:
-            agent.close()
-            pod.close()
-            bare.close()
+    with started_agent() as agent, make_pod() as pod:
+        for name, site, injection in kinds(pod.site):
+            try:
+                print(row(name, *anyio.run(measure, agent.asked, site, injection, rounds)), flush=True)
+            except client.Refused as error:
+                print(f"{name:26}| {error}")
 
 
 if __name__ == "__main__":

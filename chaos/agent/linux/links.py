@@ -25,6 +25,8 @@ _ROUTE = struct.Struct("=BBBBBBBBI")
 _NEIGHBOUR = struct.Struct("=BxxxiHBB")
 _NEXT_HOP = struct.Struct("=HBBi")
 _IFA_FLAGS, _IFA_F_NODAD = 8, 0x02
+_IFA_PROTO, _KERNEL_MADE = 11, b"\3"
+"""A link-local address that the kernel gives every interface that goes up."""
 _RTA_OIF, _RTA_GATEWAY, _RTA_MULTIPATH, _RTA_VIA = 4, 5, 9, 18
 _TABLE_LOCAL, _PROTO_KERNEL, _NUD_PERMANENT = 255, 2, 0x80
 
@@ -79,7 +81,8 @@ def _word(up: bool) -> str:
 def _forgotten(kernel: Netlink, index: int) -> Iterator[Message]:
     """What the kernel forgets of an interface that goes down, in the order in which to say it again."""
     for message in kernel.ask(_GETADDR, _ADDRESS.pack(socket.AF_INET6, 0, 0, 0, 0), DUMP):
-        if _ADDRESS.unpack_from(message.body)[4] == index:
+        found = attributes(message.body, _ADDRESS.size)
+        if _ADDRESS.unpack_from(message.body)[4] == index and found.get(_IFA_PROTO) != _KERNEL_MADE:
             yield Message(message.kind, _without_search(message.body))
     for message in kernel.ask(_GETNEIGH, _NEIGHBOUR.pack(0, 0, 0, 0, 0), DUMP):
         _family, interface, state, _flags, _type = _NEIGHBOUR.unpack_from(message.body)

@@ -1,0 +1,155 @@
+"""Every held injection as a case, and how to look at the kernel without the agent's code."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from chaos.model.injections import (
+    CpuLimit,
+    DiskFill,
+    Drop,
+    Freeze,
+    HeldInjection,
+    Interface,
+    IoLimit,
+    LinkDown,
+    MemoryLimit,
+    Shape,
+)
+from chaos.model.site import Nic, Site
+from tests.agent.conftest import SLOW, Pod, apart, processes_of, run_in
+
+TARGET = "replica-0"
+MIB = 1 << 20
+
+Seen = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Case:
+    """`at` turns the pod's site into the one to use; `missing` says what this machine lacks for the case."""
+
+    name: str
+    injection: HeldInjection
+    at: Callable[[Site], Site] = lambda site: site
+    missing: Callable[[], str] = lambda: ""
+    timed: bool = False
+    """Whether the kernel ends it by itself when the agent is gone."""
+
+
+def without_peers(site: Site) -> Site:
+    return msgspec.structs.replace(site, nics={role: Nic(nic.link) for role, nic in site.nics.items()})
+
+
+def _on_disk(site: Site) -> Site:
+    return msgspec.structs.replace(site, folder=disk())
+
+
+def disk() -> str:
+    return os.environ.get("TORCHCHAOS_TEST_DISK", "/")
+
+
+def no_nft() -> str:
+    return "" if shutil.which("nft") else "the nft program"
+
+
+@functools.cache
+def no_netem() -> str:
+    with apart() as process:
+        try:
+            run_in(process.pid, "tc", "qdisc", "add", "dev", "lo", "root", "netem")
+        except subprocess.CalledProcessError:
+            return "netem in this kernel"
+    return ""
+
+
+def _no_disk() -> str:
+    number = os.stat(disk()).st_dev
+    return "" if Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}").exists() else "a disk below /"
+
+
+CASES = (
+    Case("link-down-by-peer", LinkDown(TARGET, Interface.CONTROL)),
+    Case("link-down-itself", LinkDown(TARGET, Interface.CONTROL), at=without_peers),
+    Case("drop", Drop(TARGET), missing=no_nft, timed=True),
+    Case("loss-on-ports", Drop(TARGET, ports=(80, 443), percent=5), missing=no_nft, timed=True),
+    Case("rate", Shape(TARGET, Interface.DATA, rate_bit_s=10_000_000)),
+    Case("delay", Shape(TARGET, Interface.DATA, delay_ms=20, jitter_ms=5), missing=no_netem),
+    Case("rate-and-delay", Shape(TARGET, Interface.DATA, rate_bit_s=10_000_000, delay_ms=20), missing=no_netem),
+    Case("freeze", Freeze(TARGET)),
+    Case("cpu-limit", CpuLimit(TARGET, 0.5)),
+    Case("memory-limit", MemoryLimit(TARGET, limit_bytes=64 * MIB)),
+    Case("memory-limit-kill", MemoryLimit(TARGET, limit_bytes=64 * MIB, kill=True)),
+    Case("io-limit", IoLimit(TARGET, MIB), at=_on_disk, missing=_no_disk),
+    Case("disk-fill", DiskFill(TARGET, MIB), timed=True),
+)
+
+
+def parameters() -> list[object]:
+    return [pytest.param(case, id=case.name) for case in CASES]
+
+
+def usable(case: Case) -> Case:
+    """The case; the test is skipped where the machine lacks something."""
+    missing = case.missing()
+    if missing:
+        pytest.skip(f"needs {missing}")
+    return case
+
+
+def look(pod: Pod) -> Seen:
+    """All of a pod that an injection could change, as the usual programs and files show it."""
+    seen = {}
+    for where, process in (("pod", pod.main), ("node", pod.node)):
+        for what in (
+            "-o link",
+            "-o addr",
+            "route show table all",
+            "-6 route show table all",
+            "neigh show nud permanent",
+        ):
+            seen[f"{where}: ip {what}"] = "\n".join(sorted(run_in(process.pid, "ip", *what.split()).splitlines()))
+        seen[f"{where}: tc"] = run_in(process.pid, "tc", "qdisc", "show")
+        if not no_nft():
+            seen[f"{where}: nft"] = run_in(process.pid, "nft", "list", "ruleset")
+    for group in pod.groups:
+        for path in sorted(Path(group).iterdir()):
+            if path.name in _LIMITS:
+                seen[str(path)] = path.read_text()
+    for pid in processes_of(pod):
+        seen[f"process {pid}"] = (
+            "stopped" if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2][1] in "Tt" else ""
+        )
+    if pod.site.folder:
+        seen["free"] = str(os.statvfs(pod.site.folder).f_bfree)
+    return seen
+
+
+_SHOWN = ("-o link", "-o addr", "route show table all", "-6 route show table all", "neigh show nud permanent")
+_LIMITS = {
+    *("cpu.cfs_quota_us", "memory.limit_in_bytes", "memory.oom_control"),
+    *("blkio.throttle.read_bps_device", "blkio.throttle.write_bps_device"),
+    *("cpu.max", "memory.max", "memory.high", "io.max", "cgroup.freeze"),
+}
+
+
+def difference(before: Seen, after: Seen) -> Seen:
+    """What is left behind: entries that are not what they were."""
+    return {key: after.get(key, "gone") for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+
+
+def give_back_seen(pod: Pod, before: Seen, within_s: float = 3 * SLOW) -> None:
+    """Wait until the pod is as it was; the kernel takes up to a second to call a link that is back usable."""
+    deadline = time.monotonic() + within_s
+    while left := difference(before, look(pod)):
+        assert time.monotonic() < deadline, "\n".join(f"{key} was\n{before.get(key)}\nis\n{left[key]}" for key in left)
