@@ -204,7 +204,8 @@ def _ip(pid: int, *commands: str) -> None:
 class Agent:
     """An agent process, asked by blocking calls."""
 
-    def __init__(self) -> None:
+    def __init__(self, **environ: str) -> None:
+        self.environ = {**os.environ, **environ}
         self.folder = Path(tempfile.mkdtemp(prefix="torchchaos-agent-", dir="/dev/shm"))
         self.socket = self.folder / "agent.sock"
         self.ledger = self.folder / "ledger"
@@ -215,7 +216,7 @@ class Agent:
     def start(self) -> None:
         """Start it (again) and wait until it answers, which is after its sweep."""
         command = [sys.executable, "-m", "chaos.agent", "--socket", str(self.socket), "--ledger", str(self.ledger)]
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=self.log)
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=self.log, env=self.environ)
         wait_for("the agent answers", self._answers)
 
     def _answers(self) -> bool:
@@ -272,8 +273,9 @@ class Agent:
 
 
 @contextmanager
-def started_agent() -> Iterator[Agent]:
-    agent = Agent()
+def started_agent(**environ: str) -> Iterator[Agent]:
+    """An agent of one's own; it has given everything back afterwards, if it is still alive."""
+    agent = Agent(**environ)
     try:
         agent.start()
         yield agent

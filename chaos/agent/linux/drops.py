@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import shutil
 import struct
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -39,14 +40,18 @@ class Table(Resource):
         self.key = f"drops {namespace.inode}"
 
     def before(self) -> State:
+        if not shutil.which("nft"):
+            raise NotInForce("the nft program is missing: install nftables")
         return {}
 
     def settle(self, leases: Sequence[Lease], before: State) -> str:
         live = {lease.grant.lease for lease in leases}
         ended = self._settled - live
         with inside(self._namespace):
-            dropped = sum(drops.packets for name, drops in (_read() or {}).items() if name in ended)
-            _nft("\n".join(self._transaction(leases, ended)))
+            found = None if live and not ended else _read()
+            dropped = sum(drops.packets for name, drops in (found or {}).items() if name in ended)
+            if live or found is not None:
+                _nft("\n".join(self._transaction(leases, ended)))
             self._settled = live
             found = _read()
         where = f"network namespace {self._namespace.inode}"
@@ -187,8 +192,6 @@ def _nft(text: str) -> None:
     """Run one transaction."""
     try:
         done = subprocess.run(("nft", "-f", "-"), input=text, capture_output=True, text=True, timeout=NFT_S)
-    except FileNotFoundError as error:
-        raise NotInForce("the nft program is missing: install nftables") from error
     except subprocess.TimeoutExpired as error:
         raise NotInForce(f"nft did not end within {NFT_S} s") from error
     if done.returncode != 0:
