@@ -18,7 +18,20 @@ from chaos.agent.client import Refused
 from chaos.agent.ledger import Ledger, LedgerHeld
 from chaos.agent.linux.freeze import started
 from chaos.agent.wire import LINE_BYTES_MAX, Grant
-from chaos.model.injections import CpuLimit, DiskFill, Drop, Freeze, HeldInjection, Interface, IoLimit, LinkDown, Shape
+from chaos.model.injections import (
+    Action,
+    CpuLimit,
+    DiskFill,
+    Drop,
+    FaultPoint,
+    Freeze,
+    HeldInjection,
+    Interface,
+    IoLimit,
+    LinkDown,
+    Point,
+    Shape,
+)
 from chaos.model.site import Link, MainProcess, Namespace, Nic, Site
 from tests.agent.cases import TARGET, difference, look, no_netem
 from tests.agent.conftest import Agent, Pod, apart, namespace, run_in, started_agent
@@ -128,6 +141,7 @@ LINK = LinkDown(TARGET, Interface.CONTROL)
         (at(process=None), Drop(TARGET), "is a node, whose packets are bridged past drop rules"),
         (at(groups={}, unified=None), CpuLimit(TARGET, 0.1), "no cgroup with the controller cpu"),
         (at(groups={}, unified=None), Freeze(TARGET), "neither a cgroup nor a pid namespace"),
+        (at(), FaultPoint(TARGET, Point.IN_HEAL, Action.PAUSE), "in_heal of replica-0 is inside its trainer"),
         (at(folder=None), DiskFill(TARGET, 0), "no folder for disk faults"),
         (at(folder="/"), DiskFill(TARGET, 0), "on the machine's own disk"),
         (at(folder="/proc"), IoLimit(TARGET, 1024), "on no disk that could be slowed"),

@@ -10,7 +10,18 @@ from chaos.agent.linux.links import Cable
 from chaos.agent.linux.resource import NotInForce, Resource
 from chaos.agent.linux.traffic import Queue
 from chaos.agent.wire import Grant
-from chaos.model.injections import CpuLimit, DiskFill, Drop, Freeze, Interface, IoLimit, LinkDown, MemoryLimit, Shape
+from chaos.model.injections import (
+    CpuLimit,
+    DiskFill,
+    Drop,
+    FaultPoint,
+    Freeze,
+    Interface,
+    IoLimit,
+    LinkDown,
+    MemoryLimit,
+    Shape,
+)
 from chaos.model.site import Namespace, Nic, Site
 
 
@@ -35,6 +46,8 @@ def resource(grant: Grant) -> Resource:
             return Freezer(site.unified) if site.unified else Processes(site)
         case DiskFill():
             return Filling(_folder(site))
+        case FaultPoint(point=point):
+            raise NotInForce(f"{point.value} of {site.name} is inside its trainer, which takes such orders itself")
 
 
 def _nic(site: Site, interface: Interface) -> Nic:
