@@ -114,24 +114,25 @@ class Life:
         return 0 if self._trainer is None else self._trainer.manager.current_step()
 
     def _finish(self) -> str:
-        """Say it is over, once; the process stays until its member is ended, but no longer beats to the lighthouse."""
-        with self._end:
-            step = self._step()
-            reason = "steps_reached" if step >= self._job.steps else "stopped"
-            self._writer.emit(events.TrainerFinished(step=step, reason=reason))
-            log.info("finished at step %d: %s", step, reason)
-            if self._trainer is not None:
-                self._trainer.manager.shutdown(wait=False)
-            self._link.keep_saying(announce.Finished(reason=reason))
-            return reason
+        """The end of training. The process stays until its member is ended, but no longer beats to the lighthouse."""
+        reason = "steps_reached" if self._step() >= self._job.steps else "stopped"
+        self._say_finished(reason)
+        if self._trainer is not None:
+            self._trainer.manager.shutdown(wait=False)
+        return reason
 
     def _give_up(self) -> None:
-        """The last step does not end (no quorum, perhaps): leave it uncommitted."""
-        if self._end.acquire(blocking=False):
-            step = self._step()
-            self._writer.emit(events.TrainerFinished(step=step, reason="stopped"))
-            self._link.keep_saying(announce.Finished(reason="stopped"))
-            os._exit(0)
+        """On a timer: the last step did not end, for want of a quorum perhaps. It stays uncommitted."""
+        self._say_finished("stopped")
+        os._exit(0)
+
+    def _say_finished(self, reason: str) -> None:
+        """Once; whoever comes second waits here for the end of the process."""
+        self._end.acquire()
+        step = self._step()
+        self._writer.emit(events.TrainerFinished(step=step, reason=reason))
+        log.info("finished at step %d: %s", step, reason)
+        self._link.keep_saying(announce.Finished(reason=reason))
 
 
 def configure_logging(worker: announce.Worker) -> None:

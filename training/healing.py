@@ -13,6 +13,7 @@ back until every reader of the served state is done. Not here: when to cache and
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
@@ -24,6 +25,15 @@ from torchtitan.experiments.torchft.checkpoint import TorchFTCheckpointManager
 from torchtitan.experiments.torchft.config.job_config import FaultTolerance as TitanFaultTolerance
 from torchtitan.experiments.torchft.manager import TorchFTManager
 from torchtitan.experiments.torchft.optimizer import TorchFTOptimizersContainer
+
+# TorchFT lets these win over what it is told; here the settings of the job win.
+OVERRIDES = (
+    "TORCHFT_TIMEOUT_SEC",
+    "TORCHFT_QUORUM_TIMEOUT_SEC",
+    "TORCHFT_CONNECT_TIMEOUT_SEC",
+    "TORCHFT_QUORUM_RETRIES",
+    "TORCHFT_MANAGER_PORT",
+)
 
 
 class Watch(Protocol):
@@ -109,6 +119,8 @@ class FaultTolerance(TorchFTManager):  # type: ignore[misc]
         heal_timeout_s: float
 
     def __init__(self, config: Config) -> None:
+        for name in OVERRIDES:
+            os.environ.pop(name, None)
         timeout = timedelta(seconds=config.process_group_timeout_ms / 1000)
         groups = {"gloo": torchft.ProcessGroupGloo, "nccl": torchft.ProcessGroupNCCL}
         heal_timeout = timedelta(seconds=config.heal_timeout_s)

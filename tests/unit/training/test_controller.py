@@ -239,7 +239,9 @@ def test_a_life_without_a_trainer_is_ended_then_given_up(trouble: str) -> None:
 async def test_a_restarted_controller_adopts_live_trainers() -> None:
     async with running() as job:
         trainer = await job.trainer()
-        await job.worker(fresh=False)
+        worker = await job.worker(fresh=False)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(worker.hear(), SETTINGS.adopt_timeout_s * 2)
         trainer.say(announce.Finished(reason="steps_reached"))
         assert await job.over == "steps_reached"
         assert job.monarch.attached == []

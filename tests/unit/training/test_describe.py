@@ -125,7 +125,7 @@ def test_recipes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_gpu_recipe_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.path.exists", lambda path: False)
+    monkeypatch.setattr("os.path.exists", lambda path: path != "/dev/nvidiactl")
     with pytest.raises(UserError, match="type --recipe cpu-debug"):
         recipes.require_device("llama3-8b")
     recipes.require_device("cpu-debug")

@@ -35,7 +35,8 @@ def test_children_are_found_and_a_dead_process_has_none() -> None:
 def test_a_child_hears_of_its_parents_end() -> None:
     watcher = (
         "import threading; from training import process; gone = threading.Event();"
-        "process.when_parent_ends(gone.set); print('ready', flush=True); gone.wait(20); print('gone', flush=True)"
+        "process.when_parent_ends(gone.set); print('ready', flush=True);"
+        "print('gone' if gone.wait(20) else 'alone', flush=True)"
     )
     parent = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {watcher!r}]); input()"
     with subprocess.Popen([sys.executable, "-c", parent], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as started:
