@@ -9,8 +9,9 @@ import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import anyio
 import pytest
-from clusters import Running, toy_cluster
+from clusters import WAIT_S, Running, toy_cluster
 
 from chaos.model.events import MemberExited, MemberStarted
 from chaos.model.injections import Delete
@@ -23,6 +24,11 @@ pytestmark = pytest.mark.anyio
 def host_of(running: Running, isolation: str, member: str) -> str:
     """What other members reach it by."""
     return member if isolation != "processes" else str(running.journal.of(member, MemberStarted)[-1].address)
+
+
+async def job_over(running: Running) -> int:
+    with anyio.fail_after(WAIT_S):
+        return await running.cluster.wait_job_over()
 
 
 async def test_members_reach_each_other_and_the_next_life_of_one(tmp_path: Path, isolation: str) -> None:
@@ -50,10 +56,11 @@ async def test_a_pod_is_apart(calm: Running) -> None:
     assert look["interfaces"]["eth0"] == look["address"]
     assert look["folder"] == str(calm.run_dir / "members" / "replica-0" / "scratch")
     assert not re.search(r"(?m)^nameserver", look["resolv"])
-    await calm.ask("replica-0", "touch", path="/tmp/mine")
-    assert "mine" in (await calm.ask("replica-0", "look"))["tmp"]
-    assert "mine" not in (await calm.ask("replica-1", "look"))["tmp"]
-    assert not os.path.exists("/tmp/mine")
+    mine = f"mine-{os.getpid()}"
+    await calm.ask("replica-0", "touch", path=f"/tmp/{mine}")
+    assert mine in (await calm.ask("replica-0", "look"))["tmp"]
+    assert mine not in (await calm.ask("replica-1", "look"))["tmp"]
+    assert not os.path.exists(f"/tmp/{mine}")
 
 
 async def test_both_networks_join_nodes_and_stay_off_the_machines_own(calm: Running) -> None:
@@ -157,7 +164,7 @@ async def test_a_member_that_must_not_restart_stays_away(tmp_path: Path) -> None
         await running.ask("replica-0", "exit", status=3)
         await running.journal.wait(lambda event: isinstance(event, MemberExited))
         await running.ask("controller", "exit", status=4)
-        assert await running.cluster.wait_job_over() == 4
+        assert await job_over(running) == 4
         assert len(running.journal.of("replica-0", MemberStarted)) == 1
 
 
@@ -177,13 +184,15 @@ async def test_the_controllers_success_ends_the_job_and_its_failure_does_not(tmp
         await running.ask("controller", "exit", status=1)
         await running.journal.ready("controller", 2)
         await running.ask("controller", "exit", status=0)
-        assert await running.cluster.wait_job_over() == 0
+        assert await job_over(running) == 0
         assert len(running.journal.of("controller", MemberStarted)) == 2
 
 
 async def test_stop_ends_the_controller_first_and_restarts_nobody(tmp_path: Path, isolation: str) -> None:
     async with toy_cluster(tmp_path, isolation) as running:
         await running.cluster.stop()
+        await running.cluster.stop()  # Its answer comes after any life that wrongly began.
+        assert not [event for event in running.journal.events if event.incarnation > 1]
         ended = [event for event in running.journal.events if isinstance(event, MemberExited)]
         assert (ended[0].member, ended[0].status) == ("controller", 0)
         assert sorted(event.member for event in ended) == ["controller", "replica-0", "replica-1"]
