@@ -65,14 +65,19 @@ class Agent:
     async def hold(self, grant: Grant) -> AsyncIterator[Hold]:
         """Keep an injection in force while the context is open, as long as the agent lives. Refused, AgentLost."""
         hold = Hold(await self.grant(grant))
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._keep, grant, hold)
-            try:
-                yield hold
-            finally:
-                tasks.cancel_scope.cancel()
-                with anyio.CancelScope(shield=True):
-                    hold.reverted = await self.release(grant.lease)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._keep, grant, hold)
+                try:
+                    yield hold
+                finally:
+                    tasks.cancel_scope.cancel()
+                    with anyio.CancelScope(shield=True):
+                        hold.reverted = await self.release(grant.lease)
+        except BaseExceptionGroup as group:
+            if len(group.exceptions) == 1:
+                raise group.exceptions[0] from None  # What went wrong inside the context, as it was raised.
+            raise
 
     async def _keep(self, grant: Grant, hold: Hold) -> None:
         while not hold.lost:

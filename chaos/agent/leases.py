@@ -55,7 +55,7 @@ class Held:
         except (Gone, NotInForce):
             raise
         except Exception as error:
-            raise NotInForce(f"{type(error).__name__}: {error}") from error
+            raise NotInForce(_reason(error)) from error
 
 
 class Leases:
@@ -90,8 +90,8 @@ class Leases:
         try:
             guard.check(grant, client)
             resource = catalogue.resource(grant)
-        except NotInForce as error:
-            raise Refused(str(error)) from error
+        except (NotInForce, OSError) as error:
+            raise Refused(_reason(error)) from error
         held = self._where[grant.lease] = self._held.setdefault(resource.key, Held(resource))
         with anyio.CancelScope(shield=True):
             async with held.lock:
@@ -101,8 +101,8 @@ class Leases:
     async def _grant(self, held: Held, grant: Grant) -> Reply:
         try:
             evidence = await to_thread.run_sync(self._put, held, grant)
-        except (Gone, NotInForce, OSError) as error:
-            reason = str(error)
+        except Exception as error:
+            reason = _reason(error)
             if grant.lease in held.leases:
                 await self._end(held, {grant.lease: State.RELEASED})
                 reason += f"; {held.failure}" if held.failure else ""
@@ -169,10 +169,9 @@ class Leases:
                         del self._held[key]
                     elif _expired(held, now) or (held.ended and now >= held.retry_at_s):
                         tasks.start_soon(self._expire, held)
-                deadlines = [lease.deadline_s for held in self._held.values() for lease in held.leases.values()]
-                await anyio.sleep(
-                    max(0.0, min([TICK_S, *(deadline - now for deadline in deadlines if deadline > now)]))
-                )
+                deadlines = [lease.deadline_s for held in self._held.values() for lease in list(held.leases.values())]
+                next_s = min([deadline - now for deadline in deadlines if deadline > now], default=TICK_S)
+                await anyio.sleep(min(next_s, TICK_S))
 
     async def _expire(self, held: Held) -> None:
         with anyio.CancelScope(shield=True):
@@ -231,6 +230,11 @@ class Leases:
         if lease in self._endings:
             return self._endings[lease]
         raise Refused(f"no lease {lease} is known here")
+
+
+def _reason(error: Exception) -> str:
+    """In one line; of what was not foreseen with its type."""
+    return str(error) if isinstance(error, Gone | NotInForce) else f"{type(error).__name__}: {error}"
 
 
 def _deadline(grant: Grant) -> float:

@@ -19,6 +19,7 @@ from chaos.agent.wire import Grant
 
 log = logging.getLogger(__name__)
 
+_ASIDE = "."
 _SUFFIX = ".lease"
 
 
@@ -46,10 +47,12 @@ class Ledger:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise LedgerHeld(f"another agent holds the ledger {folder}") from error
+        for unfinished in folder.glob(f"{_ASIDE}*"):
+            unfinished.unlink()
 
     def write(self, grant: Grant, before: dict[str, str]) -> None:
         """On disk when this returns."""
-        aside = f".{grant.lease}"
+        aside = _ASIDE + grant.lease
         fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600, dir_fd=self._fd)
         with open(fd, "wb") as file:
             file.write(msgspec.json.encode(Entry(self._boot, grant, before)))

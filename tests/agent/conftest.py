@@ -48,7 +48,7 @@ def namespace(pid: int) -> Namespace:
 def run_in(pid: int, *command: str, text: str | None = None) -> str:
     """Run a program in the network namespace of a process; what it prints."""
     inside = ["nsenter", f"--net=/proc/{pid}/ns/net", *command]
-    return subprocess.run(inside, input=text, text=True, check=True, stdout=subprocess.PIPE).stdout
+    return subprocess.run(inside, input=text, text=True, check=True, capture_output=True).stdout
 
 
 @contextmanager

@@ -14,9 +14,10 @@ import msgspec
 import pytest
 
 from chaos.agent.client import Refused
+from chaos.agent.linux.freeze import started
 from chaos.agent.wire import State
 from chaos.model.injections import CpuLimit, Direction, Drop, Freeze, Interface, LinkDown, MemoryLimit, Protocol, Shape
-from chaos.model.site import Site
+from chaos.model.site import MainProcess, Site
 from tests.agent.cases import (
     MIB,
     TARGET,
@@ -206,3 +207,26 @@ def test_a_node_and_its_pod_frozen_and_released_in_any_order(agent: Agent, pod: 
 def by_signals(pod: Pod) -> Site:
     """The pod as if it had no version 2 freezer."""
     return msgspec.structs.replace(pod.site, groups={"freezer": pod.groups[0]}, unified=None)
+
+
+def test_processes_known_by_their_pid_namespace(agent: Agent) -> None:
+    """Where there is no cgroup. SIGSTOP from outside stops even process 1 of the namespace."""
+    command = ["unshare", "--net", "--pid", "--fork", "--kill-child", "sh", "-c", "sleep 600 & wait"]
+    outer = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    try:
+        (main,) = wait_for("process 1 of its namespace", lambda: below(outer.pid))
+        (child,) = wait_for("its child", lambda: below(main))
+        ticks = started(main)
+        assert ticks is not None
+        site = Site(TARGET, 1, MainProcess(main, ticks))
+        assert "2 of 2 processes are stopped" in agent.grant(site, Freeze(TARGET))
+        assert is_stopped(main) and is_stopped(child) and not is_stopped(outer.pid)
+        agent.release()
+        assert not is_stopped(main) and not is_stopped(child)
+    finally:
+        outer.kill()
+        outer.wait(WAIT_S)
+
+
+def below(pid: int) -> list[int]:
+    return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))

@@ -197,6 +197,16 @@ def test_hold_gives_back_at_the_end(agent: Agent, pod: Pod) -> None:
     give_back_seen(pod, before)
 
 
+def test_hold_lets_errors_through_as_they_are(agent: Agent, pod: Pod) -> None:
+    async def main() -> None:
+        async with agent.asked.hold(Grant("lease-1", 5.0, LinkDown(TARGET, Interface.CONTROL), pod.site)):
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        anyio.run(main)
+    assert not agent.status()
+
+
 def test_sigterm_gives_everything_back(pod: Pod) -> None:
     before = look(pod)
     with started_agent() as own:
