@@ -81,6 +81,18 @@ def create_below(parents: list[str], name: str, leaf: bool) -> list[str]:
     return made
 
 
+def by_controller(paths: list[str]) -> tuple[dict[str, str], str | None]:
+    """Groups made by `create_below`: version 1 controller -> its group, and the group of version 2 if it is one."""
+    first: dict[str, str] = {}
+    for path in paths:
+        for hierarchy in hierarchies():
+            if path.startswith(f"{hierarchy.mount}/"):
+                if hierarchy.version == 2:
+                    return {}, path
+                first.update(dict.fromkeys(hierarchy.controllers, path))
+    return first, None
+
+
 def remove(top: str, within_s: float = REMOVE_S) -> None:
     """Remove a tree of groups. Refused while a process is in one: tried again for `within_s`, then OSError."""
     deadline = time.monotonic() + within_s

@@ -16,12 +16,16 @@ from contextlib import suppress
 
 from pyroute2 import IPRoute
 
+from chaos.model.injections import Interface
+from chaos.model.site import Link, Nic
+from chaos.model.site import Namespace as NamespaceSite
 from chaos.platforms.local import kernel
 
 CONTROL, DATA = "eth0", "net1"
 """A pod's interfaces."""
 
 _BRIDGES = {CONTROL: "control", DATA: "data"}
+_ROLES = {CONTROL: Interface.CONTROL, DATA: Interface.DATA}
 _BLOCKS = {CONTROL: "10.64", DATA: "10.65"}
 _PREFIX_BITS = 16
 
@@ -85,6 +89,26 @@ class Node:
             namespace.links.addr("add", index=index, address=address(interface, number), prefixlen=_PREFIX_BITS)
             namespace.links.link("set", index=index, state="up")
         return namespace
+
+    def nics(self) -> dict[Interface, Nic]:
+        """The node's uplinks, for an injection."""
+        here = _held(self.namespace)
+        return {_ROLES[interface]: Nic(Link(here, f"{name}-up")) for interface, name in _BRIDGES.items()}
+
+    def pod_nics(self, number: int, pod: Namespace, path: str) -> dict[Interface, Nic]:
+        """A pod's interfaces, for an injection; `path` leads to the pod's namespace for as long as it lives."""
+        here, there = _held(self.namespace), NamespaceSite(path, os.fstat(pod.fd).st_ino)
+        return {
+            _ROLES[interface]: Nic(
+                Link(there, interface), Link(here, f"{name}-{number}"), (address(interface, number),)
+            )
+            for interface, name in _BRIDGES.items()
+        }
+
+
+def _held(namespace: Namespace) -> NamespaceSite:
+    """A namespace that the host holds open, as its injector finds it."""
+    return NamespaceSite(f"/proc/{os.getpid()}/fd/{namespace.fd}", os.fstat(namespace.fd).st_ino)
 
 
 def address(interface: str, number: int) -> str:

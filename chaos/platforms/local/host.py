@@ -9,6 +9,10 @@ with the host, whatever ends it. Messages on CONTROL_FD are in `channel`:
                       {"reply": id, "error": null | text}
     from the runner   {"id": 1, "do": "retire"}                                   no restarts from now on
                       {"id": 2, "do": "delete", "member": ..., "incarnation": ..}  kill; the next life starts at once
+                      {"id": 3, "do": "close", "node": ..., "move": ...}           nothing starts there; move: elsewhere
+                      {"id": 4, "do": "open", "node": ...}                         what waited for it starts
+
+It also keeps the injector running (`chaos.agent`), which holds faults on pods under leases.
 
 One loop, no threads: `pods` switches this process between namespaces. It tails no files and judges nothing.
 """
@@ -33,6 +37,7 @@ if __name__ == "__main__":
 import msgspec
 
 from chaos.platforms.local import channel, kernel
+from chaos.platforms.local.injector import Injector
 from chaos.platforms.local.pods import Ground, Life, Plain, Separate
 from chaos.platforms.local.restarts import Restarts
 from chaos.platforms.local.spec import Grant, Member, Spec
@@ -48,8 +53,10 @@ class Broken(Exception):
 class Host:
     """Who is alive, and who is due."""
 
-    def __init__(self, spec: Spec, ground: Ground, control: socket.socket) -> None:
+    def __init__(self, spec: Spec, ground: Ground, control: socket.socket, injector: Injector | None) -> None:
+        self._members = spec.members
         self._ground = ground
+        self._injector = injector
         self._control = control
         self._lives: dict[int, Life] = {}
         self._incarnations = dict.fromkeys((member.name for member in spec.members), 0)
@@ -59,6 +66,8 @@ class Host:
         self._setting_up: dict[int, Life] = {}
         self._up = False
         self._retired = False
+        self._closed: dict[str, bool] = {}
+        self._waiting: list[Member] = []
         self._own = os.pidfd_open(os.getpid())
         self._poll = selectors.DefaultSelector()
 
@@ -83,20 +92,41 @@ class Host:
             self._reap()
             if not self._up and not self._setting_up:
                 self._up = True
-                channel.send(self._control, {"event": "up", "nodes": self._ground.nodes()}, self._own)
+                sites = msgspec.to_builtins(self._ground.node_sites())
+                channel.send(self._control, {"event": "up", "nodes": self._ground.nodes(), "sites": sites}, self._own)
+            if self._up and self._injector:
+                self._injector.start_if_due()
 
     def _next_due_s(self) -> float | None:
-        return max(0.0, self._due[0][0] - time.monotonic()) if self._due else None
+        pod_s = max(0.0, self._due[0][0] - time.monotonic()) if self._due else None
+        waits_s = [
+            wait_s for wait_s in (pod_s, self._injector.wait_s() if self._injector else None) if wait_s is not None
+        ]
+        return min(waits_s, default=None)
+
+    def _node_for(self, member: Member) -> str | None:
+        """Where the member's next life starts; None while it has to wait for its node."""
+        if member.node not in self._closed:
+            return member.node
+        if not self._closed[member.node]:
+            return None
+        others = [other.node for other in self._members if other.role == member.role and other.node not in self._closed]
+        return others[0] if others else None
 
     def _start_due(self) -> None:
         while self._due and self._due[0][0] <= time.monotonic() and not self._retired:
             member = heapq.heappop(self._due)[2]
+            node = self._node_for(member)
+            if node is None:
+                self._waiting.append(member)
+                continue
             self._incarnations[member.name] += 1
-            life = self._ground.start(member, self._incarnations[member.name])
+            life = self._ground.start(member, self._incarnations[member.name], node)
             self._lives[life.pid] = life
             self._setting_up[life.status] = life
             self._poll.register(life.status, selectors.EVENT_READ)
-            started = {"node": member.node, "address": life.address, "mono_s": life.started_mono_s, "mark": life.mark}
+            started = {"node": node, "address": life.address, "mono_s": life.started_mono_s, "mark": life.mark}
+            started["site"] = msgspec.to_builtins(life.site)
             channel.send(self._control, {"event": "started", **self._names(life), **started}, life.pidfd)
 
     def _set_up(self, life: Life) -> None:
@@ -117,6 +147,8 @@ class Host:
             if pid == 0:
                 return
             life = self._lives.pop(pid, None)
+            if self._injector and self._injector.ended(pid):
+                continue
             if life is not None:  # Else an orphan that a pod of plain processes left.
                 self._ended(life, os.waitstatus_to_exitcode(wait_status))
 
@@ -153,17 +185,31 @@ class Host:
 
     def _do(self, message: channel.Message) -> str | None:
         """Carry one command out; what is wrong with it, or None."""
-        if message["do"] == "retire":
-            self._retired = True
-            self._due.clear()
-            return None
-        assert message["do"] == "delete", message
+        match message:
+            case {"do": "retire"}:
+                self._retired = True
+                self._due.clear()
+            case {"do": "delete", "member": str(member), "incarnation": int(incarnation)}:
+                return self._delete(member, incarnation)
+            case {"do": "close", "node": str(node), "move": bool(move)}:
+                self._closed[node] = move
+            case {"do": "open", "node": str(node)}:
+                self._closed.pop(node, None)
+                for member_waiting in self._waiting:
+                    self._count += 1
+                    heapq.heappush(self._due, (0.0, self._count, member_waiting))
+                self._waiting.clear()
+            case _:
+                raise AssertionError(message)
+        return None
+
+    def _delete(self, member: str, incarnation: int) -> str | None:
         for life in self._lives.values():
-            if (life.member.name, life.incarnation) == (message["member"], message["incarnation"]):
+            if (life.member.name, life.incarnation) == (member, incarnation):
                 life.deleted = True
                 signal.pidfd_send_signal(life.pidfd, signal.SIGKILL)
                 return None
-        return f"incarnation {message['incarnation']} of {message['member']} is not alive"
+        return f"incarnation {incarnation} of {member} is not alive"
 
 
 def main() -> None:
@@ -176,8 +222,9 @@ def main() -> None:
     control.set_inheritable(False)
     control.setblocking(False)
     try:
-        ground: Ground = Plain(spec, grant) if spec.isolation == "processes" else Separate(spec, grant)
-        Host(spec, ground, control).run(alive)
+        separate = spec.isolation != "processes"
+        ground: Ground = Separate(spec, grant) if separate else Plain(spec, grant)
+        Host(spec, ground, control, Injector(spec, grant) if separate else None).run(alive)
     except (BrokenPipeError, ConnectionResetError):
         return  # The runner is gone; the keeper ends everything.
     except Exception as error:

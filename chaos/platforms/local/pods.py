@@ -17,6 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
+
+from chaos.model.injections import Interface
+from chaos.model.site import MainProcess, Nic, Site
 from chaos.model.workload import fill
 from chaos.platforms.local import cgroups, kernel, owner, processes
 from chaos.platforms.local.spec import Grant, Member, Spec
@@ -37,6 +41,8 @@ class Life:
     status: int
     started_mono_s: float
     mark: str
+    site: Site
+    """What the pod is to an injection."""
     deleted: bool = False
     groups: list[str] = field(default_factory=list)
     folder: str | None = None
@@ -45,11 +51,14 @@ class Life:
 class Ground(Protocol):
     """Where pods live."""
 
-    def start(self, member: Member, incarnation: int) -> Life:
+    def start(self, member: Member, incarnation: int, node: str) -> Life:
         """Start the member's command in a new pod."""
 
     def nodes(self) -> dict[str, int]:
         """Each node's network namespace, as an open file of this process."""
+
+    def node_sites(self) -> dict[str, Site]:
+        """What each node is to an injection."""
 
     def clear(self, life: Life) -> None:
         """Its main process is gone: end what is left of the pod, return when all of it is gone."""
@@ -74,13 +83,13 @@ class Separate:
         first = {member.name: self._address(number) for number, member in enumerate(spec.members)}
         self._names = Names(spec.platform_dir(), first)
 
-    def start(self, member: Member, incarnation: int) -> Life:
+    def start(self, member: Member, incarnation: int, node: str) -> Life:
         number, self._started = self._started, self._started + 1
-        network = self._fabric.nodes[member.node].pod(number)
+        network = self._fabric.nodes[node].pod(number)
         try:
             address = self._address(number)
             self._names.put(member.name, address)
-            groups = cgroups.create_below(self._groups[member.node], f"{member.name}.{incarnation}", leaf=True)
+            groups = cgroups.create_below(self._groups[node], f"{member.name}.{incarnation}", leaf=True)
             pod = {"net": network.fd, "groups": groups, "keep": self._spec.keep, "files": self._names.files}
             values = {"address": address, "host": member.name, "data_interface": self._fabric_module.DATA}
             hosts = {other.name: other.name for other in self._spec.members}
@@ -91,13 +100,22 @@ class Separate:
                 life = _spawn(self._spec, self._owner, member, incarnation, pod, values, hosts, environ)
             finally:
                 kernel.setns(self._own_pids, kernel.CLONE_NEWPID)  # ... until this.
+            nics = self._fabric.nodes[node].pod_nics(number, network, f"/proc/{life.pid}/ns/net")
         finally:
             network.close()
         life.groups = groups
+        life.site = _site(life, nics, groups)
         return life
 
     def nodes(self) -> dict[str, int]:
         return {name: node.namespace.fd for name, node in self._fabric.nodes.items()}
+
+    def node_sites(self) -> dict[str, Site]:
+        sites = {}
+        for name, node in self._fabric.nodes.items():
+            groups, unified = cgroups.by_controller(self._groups[name])
+            sites[name] = Site(name, nics=node.nics(), groups=groups, unified=unified)
+        return sites
 
     def clear(self, life: Life) -> None:
         for group in life.groups:
@@ -117,7 +135,7 @@ class Plain:
         self._spec, self._grant = spec, grant
         self._addresses = {member.name: f"{grant.block}.{1 + n}" for n, member in enumerate(spec.members)}
 
-    def start(self, member: Member, incarnation: int) -> Life:
+    def start(self, member: Member, incarnation: int, node: str) -> Life:
         address = self._addresses[member.name]
         folder = f"{self._grant.folder}/{address.rpartition('.')[2]}.{incarnation}"
         os.mkdir(folder, 0o700)
@@ -129,6 +147,9 @@ class Plain:
         return life
 
     def nodes(self) -> dict[str, int]:
+        return {}
+
+    def node_sites(self) -> dict[str, Site]:
         return {}
 
     def clear(self, life: Life) -> None:
@@ -207,4 +228,14 @@ def _spawn(
         os.close(log)
         os.close(status_in_pod)
     os.set_blocking(status, False)
-    return Life(member, incarnation, values["address"], pid, os.pidfd_open(pid), status, started, mark)
+    site = Site(member.name, incarnation, folder=str(scratch))
+    return Life(member, incarnation, values["address"], pid, os.pidfd_open(pid), status, started, mark, site)
+
+
+def _site(life: Life, nics: dict[Interface, Nic], paths: list[str]) -> Site:
+    """What a pod in namespaces is to an injection, in numbers of the host's pid namespace."""
+    stat = owner.stat(life.pid)
+    assert stat is not None, "a child that was not waited for has a stat"
+    groups, unified = cgroups.by_controller(paths)
+    process = MainProcess(life.pid, stat[3])
+    return msgspec.structs.replace(life.site, process=process, nics=nics, groups=groups, unified=unified)
