@@ -17,33 +17,79 @@ from chaos.model import events
 from chaos.model.aim import Aim
 from chaos.model.events import AnyEvent
 from chaos.model.history import Activity, History, Member
-from chaos.model.injections import Delete, Injection, Process, Signal
+from chaos.model.injections import (
+    Action,
+    CpuLimit,
+    Delete,
+    Direction,
+    DiskFill,
+    Drain,
+    Drop,
+    Evict,
+    FaultPoint,
+    Freeze,
+    Held,
+    Injection,
+    Interface,
+    IoLimit,
+    Lethal,
+    LinkDown,
+    MemoryLimit,
+    NodeDown,
+    NoNames,
+    Percent,
+    Point,
+    Process,
+    Shape,
+    Signal,
+)
 from chaos.model.past import Life, Past
-from chaos.model.plan import Plan, PlannedFault
+from chaos.model.plan import Plan, PlannedFault, Rhythm
 from chaos.model.topology import Restart
 from chaos.model.verdict import Finding, Outcome
 from chaos.model.wording import counted, listed, span
 
 __all__ = [
+    "Action",
     "Activity",
     "Aim",
     "AnyEvent",
+    "CpuLimit",
     "Delete",
+    "Direction",
+    "DiskFill",
+    "Drain",
+    "Drop",
+    "Evict",
     "Fault",
+    "FaultPoint",
     "Finding",
+    "Freeze",
+    "Held",
     "History",
     "Injection",
+    "Interface",
+    "IoLimit",
+    "Lethal",
     "Life",
     "Limits",
+    "LinkDown",
     "Member",
+    "MemoryLimit",
     "Monitor",
+    "NoNames",
+    "NodeDown",
     "Outcome",
     "Past",
+    "Percent",
     "Plan",
     "PlannedFault",
+    "Point",
     "Process",
     "Restart",
+    "Rhythm",
     "Seconds",
+    "Shape",
     "Signal",
     "counted",
     "events",
@@ -64,10 +110,16 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: ClassVar[str]
     roles: ClassVar[frozenset[str]] = frozenset({"replica"})
     """Roles it may be aimed at; whatever may hit a replica may hit one in a role of the moment."""
-    needs: ClassVar[frozenset[str]] = frozenset()
-    """Capabilities a platform must have for it."""
     removes: ClassVar[bool] = True
-    """It takes its targets out of the quorum for a while, so the quorum floor counts it."""
+    """It may take its targets out of the quorum for a while: the quorum floor counts it, and they must come back.
+
+    Of a fault that removes nobody the targets stay survivors, which have to go on and live on.
+    """
+
+    @property
+    def rhythm(self) -> Rhythm | None:
+        """Set by a fault that comes and goes for as long as it lasts."""
+        return None
 
     def injections(self, aim: Aim) -> Iterable[Injection]:
         """What to do to the aim's targets."""

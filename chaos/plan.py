@@ -16,11 +16,12 @@ from typing import Any
 
 import msgspec
 
+from chaos.api import Fault
 from chaos.load import convert
 from chaos.model.aim import MOMENT_ROLES, Aim, candidates, draw, number
 from chaos.model.errors import BadInput, near
 from chaos.model.experiment import Experiment, FaultSpec, Repeat, Target, WorkloadSpec
-from chaos.model.injections import Held, Injection
+from chaos.model.injections import Held, Injection, needs
 from chaos.model.plan import Plan, PlannedFault
 from chaos.model.topology import Topology, place
 from chaos.model.workload import Workload
@@ -83,11 +84,14 @@ def _text(value: str | int | float | bool) -> str:
 
 def aimed(fault: str, args: dict[str, Any], targets: tuple[str, ...], topology: Topology) -> tuple[Injection, ...]:
     """The injections of a fault of the catalogue on these targets. BadInput when its arguments do not fit."""
-    made = convert(args, faults()[fault], f"{fault}: args")
+    return _aimed(convert(args, faults()[fault], f"{fault}: args"), targets, topology)
+
+
+def _aimed(fault: Fault, targets: tuple[str, ...], topology: Topology) -> tuple[Injection, ...]:
     try:
-        return tuple(made.injections(Aim(targets, topology)))
+        return tuple(fault.injections(Aim(targets, topology)))
     except ValueError as error:
-        raise BadInput(f"{fault}: {error}") from None
+        raise BadInput(f"{fault.name}: {error}") from None
 
 
 def _occurrences(experiment: Experiment) -> Iterator[tuple[str, str, FaultSpec, float]]:
@@ -118,15 +122,15 @@ def _waits_s(repeat: Repeat | None, chance: random.Random) -> list[float]:
 
 
 def _plan_fault(name: str, where: str, spec: FaultSpec, after_s: float, plan: Plan) -> PlannedFault:
-    kind = faults()[spec.fault]
+    fault = convert(spec.args, faults()[spec.fault], f"{where}.args")
     target, topology = spec.target, plan.topology
     members = candidates(f"{where}.target", target.role, topology)
-    role = "replica" if target.role in MOMENT_ROLES else target.role
-    if role not in kind.roles:
-        raise BadInput(f"{where}.target.role {role!r} cannot be hit by {spec.fault}; {near(role, kind.roles)}")
+    if target.role not in fault.roles and not (target.role in MOMENT_ROLES and "replica" in fault.roles):
+        remedy = near(target.role, fault.roles)
+        raise BadInput(f"{where}.target.role {target.role!r} cannot be hit by {spec.fault}; {remedy}")
     hits = number(f"{where}.target", target, len(members))
     targets = _targets(f"{where}.target", target, members, hits, random.Random(f"{plan.experiment.seed}/{name}"))
-    injections = aimed(spec.fault, spec.args, targets or members[:hits], topology)
+    injections = _aimed(fault, targets or members[:hits], topology)
     _check_duration(where, spec, injections)
     planned = PlannedFault(
         id=name,
@@ -139,9 +143,10 @@ def _plan_fault(name: str, where: str, spec: FaultSpec, after_s: float, plan: Pl
         hits=hits,
         after_s=after_s,
         for_s=spec.for_s,
+        rhythm=fault.rhythm,
         follow=spec.follow,
-        removes=kind.removes,
-        needs=tuple(sorted(kind.needs)),
+        removes=fault.removes,
+        needs=tuple(sorted(frozenset().union(*map(needs, injections)))),
     )
     _check_floor(where, planned, plan)
     return planned

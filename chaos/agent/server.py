@@ -43,20 +43,19 @@ class Server:
         try:
             async with stream:
                 pid, uid = _peer(stream.extra(SocketAttribute.raw_socket))
+                refusal = ""
                 if uid not in (0, os.geteuid()):
-                    await _say(stream, Reply(ok=False, error=f"user {uid} is neither root nor the agent's"))
+                    refusal = f"user {uid} is neither root nor the agent's"
                 elif self._connections > CONNECTIONS_MAX:
-                    await _say(
-                        stream, Reply(ok=False, error=f"{CONNECTIONS_MAX} connections are open, which is the most")
-                    )
-                else:
-                    await self._answer(stream, pid)
+                    refusal = f"{CONNECTIONS_MAX} connections are open, which is the most"
+                await self._answer(stream, pid, refusal)
         except (anyio.BrokenResourceError, anyio.EndOfStream, anyio.IncompleteRead, anyio.ClosedResourceError):
             return  # The client is gone.
         finally:
             self._connections -= 1
 
-    async def _answer(self, stream: SocketStream, client: int) -> None:
+    async def _answer(self, stream: SocketStream, client: int, refusal: str) -> None:
+        """Line by line; with a refusal only the first, which is not looked at."""
         lines = BufferedByteReceiveStream(stream)
         while True:
             try:
@@ -65,7 +64,9 @@ class Server:
             except TimeoutError:
                 return
             except anyio.DelimiterNotFound:
-                await _say(stream, Reply(ok=False, error=f"a line is longer than {LINE_BYTES_MAX} bytes"))
+                refusal = f"a line is longer than {LINE_BYTES_MAX} bytes"
+            if refusal:
+                await _say(stream, Reply(ok=False, error=refusal))
                 return
             await _say(stream, await self._reply(line, client))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Iterable, Sequence
@@ -23,17 +24,26 @@ class Aim(msgspec.Struct, frozen=True):
     targets: tuple[str, ...]
     topology: Topology
 
+    def members(self) -> tuple[str, ...]:
+        """The targets, with the members on it in the place of a node."""
+        members = (self.topology.on(target) or (target,) for target in self.targets)
+        return tuple(dict.fromkeys(itertools.chain.from_iterable(members)))
+
     def others(self, role: str = "replica") -> tuple[str, ...]:
         """The members of a role that are not hit."""
-        return tuple(member for member in self.topology.members(role) if member not in self.targets)
+        hit = self.members()
+        return tuple(member for member in self.topology.members(role) if member not in hit)
 
 
 def candidates(where: str, role: str, topology: Topology) -> tuple[str, ...]:
-    """Who can be hit as `role`: for a role of the moment, every replica. BadInput when nobody can have it."""
+    """Who can be hit as `role`: for a role of the moment, every replica. BadInput when nobody can have it.
+
+    A node that carries more than replicas is no target: lighthouse and controller are hit by their own roles only.
+    """
     if role in MOMENT_ROLES:
         return topology.members("replica")
     if role == NODE:
-        return topology.nodes()
+        return tuple(node for node in topology.nodes() if set(topology.on(node)) <= set(topology.members("replica")))
     if role not in topology.roles():
         known = (*topology.roles(), NODE, *MOMENT_ROLES)
         raise BadInput(f"{where}.role {role!r} does not exist in this job; {near(role, known)}")

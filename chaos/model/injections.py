@@ -1,7 +1,7 @@
 """Injections: the closed set of primitive disturbances a platform can make.
 
-Faults are built from these. Two kinds: `Delete` and `Signal` are one-shot, done once they are in force; what derives
-`Held` lasts only while a lease on it is renewed. The author of a fault never writes an undo: whoever holds the
+Faults are built from these. Two kinds: `Delete`, `Evict` and `Signal` are one-shot, done once they are in force; what
+derives `Held` lasts only while a lease on it is renewed. The author of a fault never writes an undo: whoever holds the
 injection gives back what it took. Ranges stand in the types, so that a search can draw from them.
 """
 
@@ -61,6 +61,15 @@ class Signal(msgspec.Struct, frozen=True, tag="signal"):
     signal: int
 
 
+class Evict(msgspec.Struct, frozen=True, tag="evict"):
+    """Ask a member to end: SIGTERM to its main process, and `grace_s` later the end of all its processes, as if a node
+    were emptied. In force: its main process is gone.
+    """
+
+    member: str
+    grace_s: Annotated[float, Meta(ge=0, le=3600)]
+
+
 class Held(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What every held injection has: `target` is the name of a member or a node."""
 
@@ -69,6 +78,23 @@ class Held(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Freeze(Held, frozen=True, tag="freeze"):
     """Every process of the target stops where it is. In force: the freezer, or each process, says so."""
+
+
+class NodeDown(Held, frozen=True, tag="node_down"):
+    """A node dies: all its members at once, and its links. Nothing is started on it until this ends.
+
+    In force: the main process of each of its members is gone, and its links have no carrier.
+    """
+
+
+class Drain(Held, frozen=True, tag="drain"):
+    """A node is emptied: its members are asked to end as by `Evict` and started on other nodes, and none comes to it
+    until this ends. In force: the main process of each member that was on it is gone.
+    """
+
+
+class NoNames(Held, frozen=True, tag="no_names"):
+    """In the target no name of another member resolves; what is connected stays so. In force: a look-up there fails."""
 
 
 class LinkDown(Held, frozen=True, tag="link_down"):
@@ -197,9 +223,38 @@ class FaultPoint(Held, frozen=True, tag="fault_point"):
             raise ValueError(f"{self.action.value} {'needs' if self.delay_s is None else 'takes no'} delay_s")
 
 
-HeldInjection = FaultPoint | Freeze | LinkDown | Drop | Shape | CpuLimit | MemoryLimit | IoLimit | DiskFill
-OneShot = Delete | Signal
+OneShot = Delete | Evict | Signal
+NodeInjection = NodeDown | Drain
+KernelInjection = Freeze | LinkDown | Drop | Shape | CpuLimit | MemoryLimit | IoLimit | DiskFill
+HeldInjection = KernelInjection | NodeInjection | NoNames | FaultPoint
 Injection = OneShot | HeldInjection
+Lethal = OneShot | NodeInjection
+"""What ends every life that it hits."""
+
+
+def needs(injection: Injection) -> frozenset[str]:
+    """The capabilities that a platform, or for `fault_points` the job, must have for an injection."""
+    match injection:
+        case LinkDown():
+            return frozenset({"links"})
+        case Shape(delay_ms=delay_ms):
+            return frozenset({"links"} if delay_ms is None else {"links", "netem"})
+        case Drop():
+            return frozenset({"links", "nft"})
+        case NoNames():
+            return frozenset({"names"})
+        case CpuLimit():
+            return frozenset({"cgroup.cpu"})
+        case MemoryLimit():
+            return frozenset({"cgroup.memory"})
+        case IoLimit():
+            return frozenset({"cgroup.io"})
+        case DiskFill():
+            return frozenset({"disk"})
+        case FaultPoint():
+            return frozenset({"fault_points"})
+        case Delete() | Evict() | Signal() | Freeze() | NodeDown() | Drain():
+            return frozenset()
 
 
 class Proof(msgspec.Struct, frozen=True):

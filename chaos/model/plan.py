@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from chaos.model.experiment import Experiment, Trigger
 from chaos.model.injections import Injection
@@ -12,12 +13,19 @@ from chaos.model.topology import Topology
 from chaos.model.workload import Workload
 
 
+class Rhythm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A held fault that comes and goes: in each `period_s` it is on for the share `duty`, first."""
+
+    period_s: Annotated[float, Meta(gt=0)]
+    duty: Annotated[float, Meta(gt=0, lt=1)]
+
+
 class PlannedFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One occurrence of a fault. `id` is its name in the journal; `needs` are capabilities of the platform.
 
     `targets` and `injections` are known beforehand for the roles of the job and for nodes. For a role of the moment
     they are empty, and `hits` of its members are chosen by `id` and the seed when the trigger is met. `after_s` is the
-    wait from the trigger; `removes` tells a fault that takes its targets out of the quorum.
+    wait from the trigger; `removes` tells a fault that may take its targets out of the quorum.
     """
 
     id: str
@@ -30,6 +38,7 @@ class PlannedFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hits: int = 1
     after_s: float = 0.0
     for_s: float | None = None
+    rhythm: Rhythm | None = None
     follow: bool = False
     removes: bool = True
     needs: tuple[str, ...] = ()

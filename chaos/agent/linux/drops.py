@@ -60,7 +60,8 @@ class Table(Resource):
             if not live:
                 return f"no table {TABLE} in {where}{counted}"
             raise NotInForce(f"no table {TABLE} is in {where} although it was made")
-        if found.keys() != live or not all(drops.rules and drops.left_s for drops in found.values()):
+        running = {lease.grant.lease for lease in leases if lease.left_s}
+        if found.keys() != live or not all(d.rules and (d.left_s or name not in running) for name, d in found.items()):
             raise NotInForce(f"the table {TABLE} in {where} holds {found}")
         return f"{where}: {'; '.join(f'{name}: {drops}' for name, drops in sorted(found.items()))}{counted}"
 
