@@ -9,20 +9,37 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 
 from chaos.model.events import MemberExited, MemberStarted, TrainerStarted
-from chaos.model.injections import Delete, Injection, Process, Proof, Signal
-from chaos.model.ports import Deployment, Emit, InjectionRefused, PlatformLost
+from chaos.model.injections import (
+    Delete,
+    Drain,
+    Evict,
+    FaultPoint,
+    HeldInjection,
+    LinkDown,
+    NodeDown,
+    NoNames,
+    OneShot,
+    Process,
+    Proof,
+    Signal,
+)
+from chaos.model.ports import Deployment, Emit, Hold, InjectionRefused, PlatformLost
+from chaos.model.site import Site
+from chaos.platforms import faultpoints
 from chaos.platforms.lines import Lines
 from chaos.platforms.local import channel, owner
 from chaos.platforms.local.entrances import Entrances
+from chaos.platforms.local.holds import Holds
 
 POLL_S = 0.02
 READ_BYTES_MAX = 4 * 1024 * 1024
@@ -30,6 +47,7 @@ REPLY_S = 5.0
 GONE_S = 5.0
 CONTROLLER_STOP_S = 30.0
 MEMBERS_STOP_S = 6.0
+DRAIN_GRACE_S = 5.0
 CONTROLLER = "controller"
 
 
@@ -39,9 +57,11 @@ class Life:
 
     member: str
     incarnation: int
+    node: str
     pid: int
     pidfd: int
     mark: str
+    site: Site
     events: Path
     lines: Lines
     offset: int = 0
@@ -66,7 +86,9 @@ class LocalCluster:
         self._control = control
         self._separate = isolation != "processes"
         self._entrances = Entrances(deployment.run_dir / "platform", isolation)
+        self._holds = Holds(deployment.run_dir / "platform")
         self._lives: dict[str, Life] = {}
+        self._node_sites: dict[str, Site] = {}
         self._replies: dict[int, tuple[anyio.Event, list[str | None]]] = {}
         self._commands = 0
         self._over = anyio.Event()
@@ -86,18 +108,85 @@ class LocalCluster:
             self._read(life)
 
     def close(self) -> None:
+        self._holds.close()
         for life in self._lives.values():
             life.close()
         self._lives.clear()
 
-    async def inject(self, injection: Injection) -> Proof:
+    async def inject(self, injection: OneShot) -> Proof:
         match injection:
             case Delete(member):
                 return await self._delete(self._alive(member))
+            case Evict(member, grace_s):
+                return await self._evict(self._alive(member), grace_s)
             case Signal(member, process, number):
                 return await self._signal(self._alive(member), process, number)
+
+    def hold(self, injection: HeldInjection) -> AbstractAsyncContextManager[Hold]:
+        target = injection.target
+        match injection:
+            case FaultPoint():
+                life = self._alive(target)
+                return faultpoints.hold(injection, life.incarnation, life.events.parent / "scratch")
+            case NodeDown():
+                return self._node_down(target)
+            case Drain():
+                return self._drain(target)
+            case NoNames():
+                return self._no_names(self._alive(target))
             case _:
-                raise InjectionRefused(f"the local platform cannot make {type(injection).__name__} yet")
+                return self._holds.hold(injection, self._site(target), self._addresses())
+
+    @asynccontextmanager
+    async def _node_down(self, node: str) -> AsyncIterator[Hold]:
+        async with AsyncExitStack() as links:
+            await self._command("close", node=node, move=False)
+            try:
+                on_node = self._on(node)
+                for interface in self._site(node).nics:
+                    down = LinkDown(node, interface)
+                    await links.enter_async_context(self._holds.hold(down, self._site(node), {}))
+                for life in on_node:
+                    await self._delete(life)
+                held = Hold(node, Proof(node, 0, f"{_named(on_node)} are gone, and the links of {node} are down"))
+                yield held
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await links.aclose()
+                    await self._command("open", node=node)
+        held.reverted = Proof(node, 0, f"the links of {node} are up, and its members start again")
+
+    @asynccontextmanager
+    async def _drain(self, node: str) -> AsyncIterator[Hold]:
+        await self._command("close", node=node, move=True)
+        try:
+            on_node = self._on(node)
+            async with anyio.create_task_group() as evictions:
+                for life in on_node:
+                    evictions.start_soon(self._evict, life, DRAIN_GRACE_S)
+            held = Hold(node, Proof(node, 0, f"{_named(on_node)} have left {node}"))
+            yield held
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._command("open", node=node)
+        held.reverted = Proof(node, 0, f"{node} takes members again")
+
+    @asynccontextmanager
+    async def _no_names(self, life: Life) -> AsyncIterator[Hold]:
+        if not self._separate:
+            raise InjectionRefused(f"{life.member} has no names of its own: plain processes share the machine's")
+        await self._command("names", member=life.member, wanted="lost")
+        held = Hold(life.member, Proof(life.member, life.incarnation, f"no name resolves in {life.member}"))
+        try:
+            yield held
+        finally:
+            with anyio.CancelScope(shield=True):
+                evidence = f"names resolve again in {life.member}"
+                if life.exited.is_set():
+                    evidence = f"{life.member} is gone: nothing to give back"
+                else:
+                    await self._command("names", member=life.member, wanted="back")
+                held.reverted = Proof(life.member, life.incarnation, evidence)
 
     async def stop(self) -> None:
         await self._command("retire")
@@ -129,6 +218,15 @@ class LocalCluster:
         what = "its pid namespace" if self._separate else "all its processes"
         return Proof(life.member, life.incarnation, f"main process {life.pid} is gone, with {what}")
 
+    async def _evict(self, life: Life, grace_s: float) -> Proof:
+        with _watch(life.pidfd) as gone, suppress(ProcessLookupError):
+            signal.pidfd_send_signal(life.pidfd, signal.SIGTERM)
+            with anyio.move_on_after(grace_s) as waited:
+                await anyio.wait_readable(gone)
+            if waited.cancelled_caught:
+                return await self._delete(life)
+        return Proof(life.member, life.incarnation, f"main process {life.pid} ended within its grace of {grace_s:g} s")
+
     async def _signal(self, life: Life, process: Process, number: int) -> Proof:
         target = life.pidfd if process is Process.MAIN else life.trainer
         if target is None:
@@ -158,6 +256,23 @@ class LocalCluster:
         if life is None or _pid(life.pidfd) is None:
             raise InjectionRefused(f"{member} is not alive")
         return life
+
+    def _on(self, node: str) -> list[Life]:
+        """The lives on a node now."""
+        return [life for life in self._lives.values() if life.node == node]
+
+    def _site(self, target: str) -> Site:
+        """What a living member or a node is to an injection."""
+        if target in self._node_sites:
+            return self._node_sites[target]
+        return self._alive(target).site
+
+    def _addresses(self) -> dict[str, tuple[str, ...]]:
+        """Addresses of the living members on both networks, by name."""
+        return {
+            life.member: tuple(address for nic in life.site.nics.values() for address in nic.addresses)
+            for life in self._lives.values()
+        }
 
     def _role(self, member: str) -> str:
         return self._deployment.workload.members()[member]
@@ -198,8 +313,9 @@ class LocalCluster:
                     done, answer = self._replies[number]
                     answer.append(error)
                     done.set()
-            case {"event": "up", "nodes": dict(nodes)}:
+            case {"event": "up", "nodes": dict(nodes), "sites": dict(sites)}:
                 assert fd is not None
+                self._node_sites = msgspec.convert(sites, dict[str, Site])
                 for name, namespace in nodes.items():
                     self._entrances.node(name, _pid(fd) or -1, namespace)
                 os.close(fd)
@@ -218,10 +334,10 @@ class LocalCluster:
         events = self._deployment.run_dir / "members" / member / f"events-{incarnation}.jsonl"
         pid = _pid(pidfd) or -1
         lines = Lines(member, incarnation, epoch)
-        self._lives[member] = Life(member, incarnation, pid, pidfd, message["mark"], events, lines)
+        node, address, site = message["node"], message["address"], msgspec.convert(message["site"], Site)
+        self._lives[member] = Life(member, incarnation, node, pid, pidfd, message["mark"], site, events, lines)
         self._entrances.pod(member, pid)
         t_s = message["mono_s"] - epoch
-        node, address = message["node"], message["address"]
         self._emit(MemberStarted(t_s=t_s, member=member, incarnation=incarnation, node=node, address=address, pid=pid))
 
     def _exited(self, message: channel.Message) -> None:
@@ -286,6 +402,10 @@ async def _see_stopped(life: Life, pid: int, what: str, stopped: bool) -> Proof:
         if (stat[0] in "Tt") is stopped:
             return Proof(life.member, life.incarnation, f"process {pid} is {state}")
         await anyio.sleep(0.001)
+
+
+def _named(lives: list[Life]) -> str:
+    return ", ".join(sorted(life.member for life in lives)) or "no members"
 
 
 @contextmanager

@@ -11,6 +11,7 @@ with the host, whatever ends it. Messages on CONTROL_FD are in `channel`:
                       {"id": 2, "do": "delete", "member": ..., "incarnation": ..}  kill; the next life starts at once
                       {"id": 3, "do": "close", "node": ..., "move": ...}           nothing starts there; move: elsewhere
                       {"id": 4, "do": "open", "node": ...}                         what waited for it starts
+                      {"id": 5, "do": "names", "member": ..., "wanted": "lost" | "back"}   of the others, in its pod
 
 It also keeps the injector running (`chaos.agent`), which holds faults on pods under leases.
 
@@ -25,6 +26,7 @@ import os
 import selectors
 import signal
 import socket
+import subprocess
 import sys
 import time
 import traceback
@@ -44,6 +46,9 @@ from chaos.platforms.local.spec import Grant, Member, Spec
 
 CONTROLLER = "controller"
 STATUS_BYTES_MAX = 4096
+NAMES_S = 3.0
+
+_NAMES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "names.py")
 
 
 class Broken(Exception):
@@ -199,9 +204,23 @@ class Host:
                     self._count += 1
                     heapq.heappush(self._due, (0.0, self._count, member_waiting))
                 self._waiting.clear()
+            case {"do": "names", "member": str(member), "wanted": str(wanted)}:
+                return self._set_names(member, wanted)
             case _:
                 raise AssertionError(message)
         return None
+
+    def _set_names(self, member: str, wanted: str) -> str | None:
+        pid = next((life.pid for life in self._lives.values() if life.member.name == member), None)
+        other = next((other.name for other in self._members if other.name != member), member)
+        if pid is None:
+            return f"{member} is not alive"
+        command = [sys.executable, "-I", "-S", _NAMES, str(pid), wanted, other]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=NAMES_S)
+        except subprocess.TimeoutExpired:
+            return f"names of {member} were not {wanted} within {NAMES_S} s"
+        return None if done.returncode == 0 else (done.stdout + done.stderr).strip()
 
     def _delete(self, member: str, incarnation: int) -> str | None:
         for life in self._lives.values():
