@@ -42,11 +42,11 @@ def plan(experiment: Experiment) -> Plan:
 def check_capabilities(plan: Plan, platform: str, capabilities: frozenset[str]) -> None:
     """Refuse a plan that needs what the platform cannot do here, before anything starts."""
     for planned in plan.faults:
-        missing = set(planned.needs) - capabilities
+        missing = set(planned.needs) - capabilities - set(plan.workload.capabilities)
         if missing:
             raise BadInput(
-                f"{planned.fault} needs {', '.join(sorted(missing))}, which the {platform} platform lacks here; "
-                "`chaos doctor` says how to get it"
+                f"{planned.fault} needs {', '.join(sorted(missing))}, which neither the {platform} platform here "
+                "nor the job has; `chaos doctor` says how to get it"
             )
 
 

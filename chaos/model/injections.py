@@ -253,7 +253,11 @@ def needs(injection: Injection) -> frozenset[str]:
             return frozenset({"disk"})
         case FaultPoint():
             return frozenset({"fault_points"})
-        case Delete() | Evict() | Signal() | Freeze() | NodeDown() | Drain():
+        case Freeze():
+            return frozenset({"freeze"})
+        case NodeDown():
+            return frozenset({"links"})
+        case Delete() | Evict() | Signal() | Drain():
             return frozenset()
 
 

@@ -24,7 +24,10 @@ class Role(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A job: its roles, how many replicas it has and needs, and how many steps it trains."""
+    """A job: its roles, how many replicas it has and needs, and how many steps it trains.
+
+    `capabilities` are what faults may need of the job itself: `fault_points`.
+    """
 
     version: int
     recipe: str
@@ -33,6 +36,7 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     steps: int
     roles: dict[str, Role]
     env: dict[str, str] = {}
+    capabilities: tuple[str, ...] = ()
 
     def members(self) -> dict[str, str]:
         """Name of each member -> its role."""

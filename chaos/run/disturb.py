@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -46,6 +47,23 @@ _EVENTS = {
     On.HEAL_ENDED: HealEnded,
     On.MEMBER_LOST: MemberExited,
 }
+
+
+@dataclass
+class _Stay:
+    """The time that a held injection stays, counted from when it was first in force."""
+
+    for_s: float
+    tried: anyio.Event
+    _ends_mono_s: float | None = None
+
+    def begin(self) -> None:
+        if self._ends_mono_s is None:
+            self._ends_mono_s = time.monotonic() + self.for_s
+        self.tried.set()
+
+    def left_s(self) -> float:
+        return self.for_s if self._ends_mono_s is None else max(0.0, self._ends_mono_s - time.monotonic())
 
 
 class Disturber:
@@ -148,28 +166,26 @@ class Disturber:
     async def _keep(self, fault: PlannedFault, injection: HeldInjection, tried: anyio.Event) -> None:
         """Hold an injection for its time; `tried` is set once it is in force or has failed."""
         assert fault.for_s is not None
-        ends_mono_s = time.monotonic() + fault.for_s
-        while await self._hold_once(fault, injection, ends_mono_s, tried) and fault.follow:
-            with anyio.move_on_after(ends_mono_s - time.monotonic()) as waiting:
+        stay = _Stay(fault.for_s, tried)
+        while await self._hold_once(fault, injection, stay) and fault.follow:
+            with anyio.move_on_after(stay.left_s()) as waiting:
                 await self._recorder.until(lambda history: history.alive(injection.target))
             if waiting.cancelled_caught:
                 return
 
-    async def _hold_once(
-        self, fault: PlannedFault, injection: HeldInjection, ends_mono_s: float, tried: anyio.Event
-    ) -> bool:
+    async def _hold_once(self, fault: PlannedFault, injection: HeldInjection, stay: _Stay) -> bool:
         """Hold an injection on one life of its target; whether that life ended before the time was up."""
         decided_s = self._clock()
         try:
             async with self._held(fault, injection) as hold:
                 self._in_force(fault, injection, hold.proof, decided_s)
-                tried.set()
-                with anyio.move_on_after(ends_mono_s - time.monotonic()) as waiting:
+                stay.begin()
+                with anyio.move_on_after(stay.left_s()) as waiting:
                     await self._recorder.until(lambda history: history.over(injection.target, hold.proof.incarnation))
                 return not waiting.cancelled_caught
         except (InjectionRefused, TimeoutError) as error:
             self._failed(fault, injection, error)
-            tried.set()
+            stay.tried.set()
             return False
 
     @asynccontextmanager

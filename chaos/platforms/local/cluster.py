@@ -127,7 +127,7 @@ class LocalCluster:
         match injection:
             case FaultPoint():
                 life = self._alive(target)
-                return faultpoints.hold(injection, life.incarnation, life.events.parent / "scratch")
+                return faultpoints.hold(injection, life.incarnation, self._scratch(life))
             case NodeDown():
                 return self._node_down(target)
             case Drain():
@@ -139,9 +139,9 @@ class LocalCluster:
 
     @asynccontextmanager
     async def _node_down(self, node: str) -> AsyncIterator[Hold]:
-        async with AsyncExitStack() as links:
-            await self._command("close", node=node, move=False)
-            try:
+        await self._command("close", node=node, move=False)
+        try:
+            async with AsyncExitStack() as links:
                 on_node = self._on(node)
                 for interface in self._site(node).nics:
                     down = LinkDown(node, interface)
@@ -150,10 +150,9 @@ class LocalCluster:
                     await self._delete(life)
                 held = Hold(node, Proof(node, 0, f"{_named(on_node)} are gone, and the links of {node} are down"))
                 yield held
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await links.aclose()
-                    await self._command("open", node=node)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._command("open", node=node)
         held.reverted = Proof(node, 0, f"the links of {node} are up, and its members start again")
 
     @asynccontextmanager
@@ -256,6 +255,11 @@ class LocalCluster:
         if life is None or _pid(life.pidfd) is None:
             raise InjectionRefused(f"{member} is not alive")
         return life
+
+    def _scratch(self, life: Life) -> Path:
+        """The member's private folder; in namespaces only its processes see what is in it."""
+        folder = life.events.parent / "scratch"
+        return Path(f"/proc/{life.pid}/root{folder}") if self._separate else folder
 
     def _on(self, node: str) -> list[Life]:
         """The lives on a node now."""

@@ -61,14 +61,17 @@ def refusal(name: str) -> str | None:
 
 @functools.cache
 def capabilities(name: str) -> frozenset[str]:
-    """What faults may need of a cluster with this isolation: delete, signal, network, netem, cgroup.<controller>."""
-    found = {"delete", "signal"}
-    if name != "processes":
-        found.add("network")
-        if not _links()[0]:
-            found.add("netem")
+    """What faults may need and a cluster with this isolation has here, by the names of `injections.needs`."""
+    if name == "processes":
+        return frozenset()
+    found = {"freeze", "links", "names", "disk"}
+    if _nft().ok:
+        found.add("nft")
+    if not _links()[0]:
+        found.add("netem")
     if name == "namespaces":
-        found |= {f"cgroup.{c}" for h in cgroups.hierarchies() if os.access(h.base, os.W_OK) for c in h.controllers}
+        writable = [h for h in cgroups.hierarchies() if os.access(h.base, os.W_OK)]
+        found |= {f"cgroup.{c.replace('blkio', 'io')}" for h in writable for c in h.controllers}
     return frozenset(found)
 
 

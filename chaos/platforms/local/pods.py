@@ -27,6 +27,7 @@ from chaos.platforms.local.spec import Grant, Member, Spec
 
 _ENTER = str(Path(__file__).with_name("enter.py"))
 _GROUP_END_S = 0.1
+DISK_BYTES = 1 << 30
 
 
 @dataclass
@@ -80,6 +81,8 @@ class Separate:
         self._own_pids = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         self._groups = {node: cgroups.create_below(grant.groups, node, leaf=False) for node in spec.nodes()}
         self._started = 0
+        for member in spec.members:
+            _mount_disk(spec.scratch(member.name))
         first = {member.name: self._address(number) for number, member in enumerate(spec.members)}
         self._names = Names(spec.platform_dir(), first)
 
@@ -203,9 +206,9 @@ def _spawn(
     environ: dict[str, str],
 ) -> Life:
     """Start `enter` as a child in a session of its own, its output in the life's log."""
-    folder = Path(spec.run_dir, "members", member.name)
-    scratch = folder / "scratch"
+    scratch = spec.scratch(member.name)
     scratch.mkdir(parents=True, exist_ok=True)
+    folder = scratch.parent
     values |= {"python": spec.python, "member": member.name, "incarnation": str(incarnation)}
     values |= {"events": str(folder / f"events-{incarnation}.jsonl"), "scratch": str(scratch)}
     values |= {f"host:{name}": host for name, host in hosts.items()}
@@ -230,6 +233,12 @@ def _spawn(
     os.set_blocking(status, False)
     site = Site(member.name, incarnation, folder=str(scratch))
     return Life(member, incarnation, values["address"], pid, os.pidfd_open(pid), status, started, mark, site)
+
+
+def _mount_disk(folder: Path) -> None:
+    """A disk of its own for a member, in memory, so that one that fills up harms nobody else."""
+    folder.mkdir(parents=True, exist_ok=True)
+    kernel.mount("tmpfs", str(folder), "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, f"size={DISK_BYTES}")
 
 
 def _site(life: Life, nics: dict[Interface, Nic], paths: list[str]) -> Site:

@@ -35,6 +35,10 @@ class Spec(msgspec.Struct, frozen=True):
     def nodes(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(member.node for member in self.members))
 
+    def scratch(self, member: str) -> Path:
+        """The private folder of a member."""
+        return Path(self.run_dir, "members", member, "scratch")
+
     def platform_dir(self) -> Path:
         return Path(self.run_dir) / "platform"
 
