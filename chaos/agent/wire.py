@@ -17,7 +17,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from chaos.model.injections import HeldInjection
+from chaos.model.injections import KernelInjection
 from chaos.model.site import Site
 
 LINE_BYTES_MAX = 64 * 1024
@@ -35,7 +35,7 @@ class Grant(msgspec.Struct, frozen=True, tag="grant", tag_field="do"):
 
     lease: LeaseId
     ttl_s: Annotated[float, Meta(ge=TTL_S_MIN, le=TTL_S_MAX)]
-    injection: HeldInjection
+    injection: KernelInjection
     site: Site
     peers: dict[str, tuple[str, ...]] = {}
 

@@ -19,9 +19,9 @@ from chaos.model.injections import (
     DiskFill,
     Drop,
     Freeze,
-    HeldInjection,
     Interface,
     IoLimit,
+    KernelInjection,
     LinkDown,
     MemoryLimit,
     Shape,
@@ -40,7 +40,7 @@ class Case:
     """`at` turns the pod's site into the one to use; `missing` says what this machine lacks for the case."""
 
     name: str
-    injection: HeldInjection
+    injection: KernelInjection
     at: Callable[[Site], Site] = lambda site: site
     missing: Callable[[], str] = lambda: ""
     timed: bool = False

@@ -23,7 +23,7 @@ from chaos.agent import client
 from chaos.agent.linux.freeze import started
 from chaos.agent.linux.namespaces import inside
 from chaos.agent.wire import Grant, Reply, State
-from chaos.model.injections import HeldInjection, Interface
+from chaos.model.injections import Interface, KernelInjection
 from chaos.model.site import Link, MainProcess, Namespace, Nic, Site
 
 SLOW = 20.0 if os.environ.get("VM") else 1.0
@@ -251,7 +251,7 @@ class Agent:
     def grant(
         self,
         pod: Pod | Site,
-        injection: HeldInjection,
+        injection: KernelInjection,
         lease: str = "lease-1",
         ttl_s: float = 10.0,
         **peers: tuple[str, ...],

@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 
 from chaos.agent.client import Refused
 from chaos.agent.wire import TTL_S_MIN, State
-from chaos.model.injections import CpuLimit, Drop, Freeze, HeldInjection, Interface, LinkDown, Shape
+from chaos.model.injections import CpuLimit, Drop, Freeze, Interface, KernelInjection, LinkDown, Shape
 from tests.agent.cases import TARGET, no_nft
 from tests.agent.conftest import Agent, Pod, processes_of, run_in, wait_for
 
@@ -45,7 +45,7 @@ class Sequence(RuleBasedStateMachine):
     def __init__(self, agent: Agent, pod: Pod) -> None:
         super().__init__()
         self.agent, self.pod = agent, pod
-        self.held: dict[str, HeldInjection] = {}
+        self.held: dict[str, KernelInjection] = {}
         self.ended: dict[str, State] = {}
         self.forgotten: set[str] = set()
         self.count = 0
@@ -55,7 +55,7 @@ class Sequence(RuleBasedStateMachine):
         assert not self.agent.status()
 
     @rule(target=leases, injection=injections)
-    def grant(self, injection: HeldInjection) -> str:
+    def grant(self, injection: KernelInjection) -> str:
         self.count += 1
         lease = f"{id(self)}.{self.count}"
         assert self.agent.grant(self.pod, injection, lease)
@@ -63,7 +63,7 @@ class Sequence(RuleBasedStateMachine):
         return lease
 
     @rule(lease=leases, injection=injections)
-    def grant_again(self, lease: str, injection: HeldInjection) -> None:
+    def grant_again(self, lease: str, injection: KernelInjection) -> None:
         if lease in self.held:
             with pytest.raises(Refused, match="is held already"):
                 self.agent.grant(self.pod, injection, lease)
@@ -89,7 +89,7 @@ class Sequence(RuleBasedStateMachine):
         assert reply.ok and reply.state is self.ended[lease]
 
     @rule(target=leases, injection=injections)
-    def expire(self, injection: HeldInjection) -> str:
+    def expire(self, injection: KernelInjection) -> str:
         self.count += 1
         lease = f"{id(self)}.{self.count}"
         self.agent.grant(self.pod, injection, lease, ttl_s=TTL_S_MIN)
@@ -120,7 +120,7 @@ Kernel = tuple[set[str], int, int, bool, int]
 """Interfaces without a carrier; CPU quota in percent of a core, 0 for none; rate in bit/s; all stopped; drop rules."""
 
 
-def asked_for(held: list[HeldInjection]) -> Kernel:
+def asked_for(held: list[KernelInjection]) -> Kernel:
     down = {"eth0" if h.interface is Interface.CONTROL else "net1" for h in held if isinstance(h, LinkDown)}
     quota = min((round(h.cores * 100) for h in held if isinstance(h, CpuLimit)), default=0)
     rate = min((h.rate_bit_s or 0 for h in held if isinstance(h, Shape)), default=0)

@@ -15,7 +15,7 @@ import pytest
 
 from chaos.agent.client import Refused
 from chaos.agent.wire import Grant, State
-from chaos.model.injections import CpuLimit, Drop, Freeze, HeldInjection, Interface, LinkDown, MemoryLimit, Shape
+from chaos.model.injections import CpuLimit, Drop, Freeze, Interface, KernelInjection, LinkDown, MemoryLimit, Shape
 from tests.agent.cases import MIB, TARGET, Case, difference, give_back_seen, look, no_nft, parameters, usable
 from tests.agent.conftest import SLOW, WAIT_S, Agent, Pod, make_pod, run_in, started_agent, wait_for
 
@@ -55,7 +55,7 @@ def test_renewal_keeps_drops_in_the_kernel(agent: Agent, pod: Pod) -> None:
         assert not pod.hears()
 
 
-OVERLAPS: dict[str, tuple[HeldInjection, ...]] = {
+OVERLAPS: dict[str, tuple[KernelInjection, ...]] = {
     "cpu": (CpuLimit(TARGET, 0.5), CpuLimit(TARGET, 0.25), CpuLimit(TARGET, 1)),
     "memory": (
         MemoryLimit(TARGET, limit_bytes=64 * MIB),

@@ -19,17 +19,14 @@ from chaos.agent.ledger import Ledger, LedgerHeld
 from chaos.agent.linux.freeze import started
 from chaos.agent.wire import LINE_BYTES_MAX, Grant
 from chaos.model.injections import (
-    Action,
     CpuLimit,
     DiskFill,
     Drop,
-    FaultPoint,
     Freeze,
-    HeldInjection,
     Interface,
     IoLimit,
+    KernelInjection,
     LinkDown,
-    Point,
     Shape,
 )
 from chaos.model.site import Link, MainProcess, Namespace, Nic, Site
@@ -69,6 +66,7 @@ def refusal(agent: Agent, pod: Pod, **changes: object) -> str:
         ({"injection__percent": 101}, "Expected `float` <= 100.0 - at `$.injection.percent`"),
         ({"injection__ports": [0]}, "Expected `int` >= 1 - at `$.injection.ports[0]`"),
         ({"injection__percnt": 5}, "Object contains unknown field `percnt` - at `$.injection`"),
+        ({"injection__type": "fault_point"}, "Invalid value 'fault_point' - at `$.injection.type`"),
         ({"injection__type": "delete"}, "Invalid value 'delete' - at `$.injection.type`"),
         ({"injection__peers": ["replica-7"]}, "no address is known of replica-7"),
         ({"ttl_s": 0.4}, "Expected `float` >= 0.5 - at `$.ttl_s`"),
@@ -141,7 +139,6 @@ LINK = LinkDown(TARGET, Interface.CONTROL)
         (at(process=None), Drop(TARGET), "is a node, whose packets are bridged past drop rules"),
         (at(groups={}, unified=None), CpuLimit(TARGET, 0.1), "no cgroup with the controller cpu"),
         (at(groups={}, unified=None), Freeze(TARGET), "neither a cgroup nor a pid namespace"),
-        (at(), FaultPoint(TARGET, Point.IN_HEAL, Action.PAUSE), "in_heal of replica-0 is inside its trainer"),
         (at(folder=None), DiskFill(TARGET, 0), "no folder for disk faults"),
         (at(folder="/"), DiskFill(TARGET, 0), "on the machine's own disk"),
         (at(folder="/proc"), IoLimit(TARGET, 1024), "on no disk that could be slowed"),
@@ -149,7 +146,7 @@ LINK = LinkDown(TARGET, Interface.CONTROL)
     ],
 )
 def test_targets(
-    agent: Agent, pod: Pod, site: Callable[[Agent, Pod], Site], injection: HeldInjection, message: str
+    agent: Agent, pod: Pod, site: Callable[[Agent, Pod], Site], injection: KernelInjection, message: str
 ) -> None:
     before = look(pod)
     with pytest.raises(Refused) as refused:

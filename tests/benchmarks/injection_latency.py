@@ -23,9 +23,9 @@ from chaos.model.injections import (
     DiskFill,
     Drop,
     Freeze,
-    HeldInjection,
     Interface,
     IoLimit,
+    KernelInjection,
     LinkDown,
     MemoryLimit,
     Shape,
@@ -37,7 +37,7 @@ from tests.agent.conftest import make_pod, started_agent
 WARM_UP = 3
 
 
-def kinds(site: Site) -> Iterator[tuple[str, Site, HeldInjection]]:
+def kinds(site: Site) -> Iterator[tuple[str, Site, KernelInjection]]:
     """A name, where, and what."""
     name = site.name
     yield "link down, by its peer", site, LinkDown(name, Interface.DATA)
@@ -54,7 +54,7 @@ def kinds(site: Site) -> Iterator[tuple[str, Site, HeldInjection]]:
 
 
 async def measure(
-    agent: client.Agent, site: Site, injection: HeldInjection, rounds: int
+    agent: client.Agent, site: Site, injection: KernelInjection, rounds: int
 ) -> tuple[list[float], list[float]]:
     """Milliseconds to the proofs of being in force, and of being reverted."""
     in_force, reverted = [], []

@@ -14,7 +14,6 @@ from chaos.model.injections import (
     CpuLimit,
     DiskFill,
     Drop,
-    FaultPoint,
     Freeze,
     Interface,
     IoLimit,
@@ -46,8 +45,6 @@ def resource(grant: Grant) -> Resource:
             return Freezer(site.unified) if site.unified else Processes(site)
         case DiskFill():
             return Filling(_folder(site))
-        case FaultPoint(point=point):
-            raise NotInForce(f"{point.value} of {site.name} is inside its trainer, which takes such orders itself")
 
 
 def _nic(site: Site, interface: Interface) -> Nic:
