@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,8 @@ from typing import Any
 import anyio
 
 from chaos.model.events import MemberExited, MemberStarted, TrainerStarted
-from chaos.model.injections import Delete, Injection, Process, Proof, Signal
-from chaos.model.ports import Deployment, Emit, InjectionRefused, PlatformLost
+from chaos.model.injections import Delete, HeldInjection, OneShot, Process, Proof, Signal
+from chaos.model.ports import Deployment, Emit, Hold, InjectionRefused, PlatformLost
 from chaos.platforms.lines import Lines
 from chaos.platforms.local import channel, owner
 from chaos.platforms.local.entrances import Entrances
@@ -90,7 +90,7 @@ class LocalCluster:
             life.close()
         self._lives.clear()
 
-    async def inject(self, injection: Injection) -> Proof:
+    async def inject(self, injection: OneShot) -> Proof:
         match injection:
             case Delete(member):
                 return await self._delete(self._alive(member))
@@ -98,6 +98,11 @@ class LocalCluster:
                 return await self._signal(self._alive(member), process, number)
             case _:
                 raise InjectionRefused(f"the local platform cannot make {type(injection).__name__} yet")
+
+    @asynccontextmanager
+    async def hold(self, injection: HeldInjection) -> AsyncIterator[Hold]:
+        raise InjectionRefused(f"the local platform cannot hold {type(injection).__name__} yet")
+        yield
 
     async def stop(self) -> None:
         await self._command("retire")

@@ -61,14 +61,17 @@ def refusal(name: str) -> str | None:
 
 @functools.cache
 def capabilities(name: str) -> frozenset[str]:
-    """What faults may need of a cluster with this isolation: delete, signal, network, netem, cgroup.<controller>."""
-    found = {"delete", "signal"}
+    """What a machine gives to injections in a cluster with this isolation, named as `injections.needs` names it."""
+    found = set()
     if name != "processes":
-        found.add("network")
+        found.add("links")
         if not _links()[0]:
             found.add("netem")
+        if _nft().ok:
+            found.add("nft")
     if name == "namespaces":
-        found |= {f"cgroup.{c}" for h in cgroups.hierarchies() if os.access(h.base, os.W_OK) for c in h.controllers}
+        usable = {c for h in cgroups.hierarchies() if os.access(h.base, os.W_OK) for c in h.controllers}
+        found |= {f"cgroup.{'io' if c == 'blkio' else c}" for c in usable}
     return frozenset(found)
 
 

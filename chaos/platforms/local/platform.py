@@ -58,7 +58,7 @@ class LocalPlatform:
         return self._isolation
 
     def capabilities(self) -> frozenset[str]:
-        return doctor.capabilities(self._isolation)
+        return frozenset()  # Delete and Signal need none; nothing else can be made yet, whatever the machine allows.
 
     def deploy(self, deployment: Deployment, emit: Emit) -> AbstractAsyncContextManager[Cluster]:
         return self._deploy(deployment, emit)
