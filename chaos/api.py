@@ -43,7 +43,7 @@ from chaos.model.injections import (
     Shape,
     Signal,
 )
-from chaos.model.past import Life, Past
+from chaos.model.past import Hit, Life, Past
 from chaos.model.plan import Plan, PlannedFault, Rhythm
 from chaos.model.topology import Restart
 from chaos.model.verdict import Finding, Outcome
@@ -67,6 +67,7 @@ __all__ = [
     "Freeze",
     "Held",
     "History",
+    "Hit",
     "Injection",
     "Interface",
     "IoLimit",
@@ -146,6 +147,8 @@ class Monitor(ABC, Generic[L]):
     safety: ClassVar[bool]
     """Safety: must hold at all times. Otherwise liveness: something good must happen in time."""
     limits: ClassVar[type[Limits]] = Limits
+    proves: ClassVar[bool] = False
+    """It judges the experiment, not the job: it sits in every run, and no liveness failure counts unless it passes."""
 
     def __init__(self, plan: Plan, limits: L) -> None:
         self.plan = plan

@@ -25,8 +25,6 @@ from chaos.registry import monitors
 
 PLAN = "plan.json"
 VERDICT = "verdict.json"
-PROOF = "fault_in_force"
-"""The monitor that judges every run: without a proven fault nothing else means anything."""
 
 
 class Judges:
@@ -36,7 +34,7 @@ class Judges:
         self.plan = plan
         self.history = History(plan.topology)
         self.monitors: list[Monitor[Any]] = []
-        chosen = {PROOF: None} | plan.experiment.monitors
+        chosen = {name: None for name, kind in monitors().items() if kind.proves} | plan.experiment.monitors
         for name, limits in chosen.items():
             kind = monitors()[name]
             self.monitors.append(kind(plan, convert(limits or {}, kind.limits, f"monitors.{name}")))
@@ -89,7 +87,8 @@ class Judges:
         if any(f.outcome is Outcome.FAIL and f.monitor in safety for f in findings):
             return Outcome.FAIL
         baseline_failed = any(failed.phase in ("deploy", "baseline") for failed in self._failed_phases)
-        proven = all(f.outcome is Outcome.PASS for f in findings if f.monitor == PROOF)
+        proofs = {monitor.name for monitor in self.monitors if monitor.proves}
+        proven = all(f.outcome is Outcome.PASS for f in findings if f.monitor in proofs)
         if any(f.outcome is Outcome.FAIL for f in findings) and proven and not baseline_failed:
             return Outcome.FAIL
         if doubts or any(f.outcome is not Outcome.PASS for f in findings):

@@ -81,8 +81,9 @@ class WatchedClient:
 class ReplicaManager(torchft.Manager):  # type: ignore[misc]
     """TorchFT's manager with a state cache (used once ``cache_state`` was called) and a watch."""
 
-    def __init__(self, **arguments: Any) -> None:
+    def __init__(self, *, leave_on_error: bool, **arguments: Any) -> None:
         super().__init__(**arguments)
+        self._leave_on_error = leave_on_error
         self.watch: Watch | None = None
         self._cached_state: dict[str, object] | None = None
         self._client: Any = WatchedClient(self._client, self)
@@ -94,6 +95,12 @@ class ReplicaManager(torchft.Manager):  # type: ignore[misc]
     def cache_state(self) -> None:
         """Collect the state to hand out. Main thread only, between two steps."""
         self._cached_state = super()._manager_state_dict()
+
+    def report_error(self, e: Exception) -> None:
+        """Note the error; over Gloo, also leave the group, so that no peer waits for us until its timeout."""
+        super().report_error(e)
+        if self._leave_on_error:
+            self._pg.abort()
 
     def _manager_state_dict(self) -> dict[str, object]:
         return super()._manager_state_dict() if self._cached_state is None else self._cached_state
@@ -110,6 +117,7 @@ class FaultTolerance(TorchFTManager):  # type: ignore[misc]
 
     @dataclass(kw_only=True, slots=True)
     class Config(TitanFaultTolerance):  # type: ignore[misc]
+        heal: str
         member: str
         host: str
         lighthouse: str
@@ -128,6 +136,7 @@ class FaultTolerance(TorchFTManager):  # type: ignore[misc]
         self.group_size = config.group_size
         self.replica_id = config.replica_id
         self._manager = ReplicaManager(
+            leave_on_error=config.heal == "cached" and config.process_group == "gloo",
             pg=groups[config.process_group](timeout=timeout),
             min_replica_size=config.min_replica_size,
             load_state_dict=None,

@@ -170,6 +170,7 @@ def trainer_config(job: Job, *, member: str, host: str, lighthouse: str, scratch
             group_size=job.replicas,
             min_replica_size=job.min_replicas,
             semi_sync_method=None,
+            heal=settings.heal,
             member=member,
             host=host,
             lighthouse=lighthouse,

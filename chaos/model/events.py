@@ -4,8 +4,9 @@ An event has the journal's number `seq`, the run's clock `t_s` (seconds since th
 event happened), the `member` that saw it (`runner` for the runner) and its `incarnation`. Step k is the k-th committed
 update, from 1; a state step counts the updates in a state, 0 being a fresh one. Unknown kinds are kept as `Unknown`,
 so that a journal of a newer version can be read and is judged with care.
-from __future__ import annotations
 """
+
+from __future__ import annotations
 
 import re
 from typing import Any
@@ -59,13 +60,17 @@ class PhaseFailed(Event, frozen=True, kw_only=True):
 
 
 class FaultStarted(Event, frozen=True, kw_only=True):
-    """The trigger of a planned fault was met; `trigger` says how, `injections` are what is made of it now."""
+    """The trigger of a planned fault was met; `trigger` says how, `injections` are what is made of it now.
+
+    `removes` tells a fault that may take its targets out of the quorum.
+    """
 
     fault_id: str
     fault: str
     targets: tuple[str, ...]
     trigger: str
     injections: tuple[Injection, ...] = ()
+    removes: bool = True
 
 
 class InjectionInForce(Event, frozen=True, kw_only=True):

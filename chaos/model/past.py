@@ -8,7 +8,7 @@ What members did after drain began is left out: it counts against nobody.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from math import inf
 
@@ -21,11 +21,13 @@ from chaos.model.events import (
     HealStarted,
     InjectionFailed,
     InjectionInForce,
+    InjectionReverted,
     MemberExited,
     MemberStarted,
     PhaseFailed,
     PhaseStarted,
     Quorum,
+    RevertFailed,
     RunEnded,
     RunStarted,
     SafetyBroken,
@@ -35,9 +37,10 @@ from chaos.model.events import (
     TrainerStarted,
     Unknown,
 )
+from chaos.model.injections import Drain, Held, Lethal
 
 
-@dataclass
+@dataclass(eq=False)
 class Life:
     """One trainer's life in one incarnation of a member; for members without a trainer, the incarnation itself.
 
@@ -50,14 +53,12 @@ class Life:
     trainer: TrainerStarted | None = None
     quorum: Quorum | None = None
     """Its first quorum."""
-    heal_started: HealStarted | None = None
-    heal_ended: HealEnded | None = None
-    """The end of the last heal before its first commit."""
+    heals_started: list[HealStarted] = field(default_factory=list)
     heals: list[HealEnded] = field(default_factory=list)
     commits: list[Step] = field(default_factory=list)
     discards: list[Step] = field(default_factory=list)
-    hit: InjectionInForce | None = None
-    aimed_at: FaultStarted | None = None
+    doomed: FaultStarted | InjectionInForce | None = None
+    """A fault that ends it was started."""
     finished: TrainerFinished | None = None
     failed: TrainerFailed | None = None
     exited: MemberExited | None = None
@@ -65,7 +66,7 @@ class Life:
     @property
     def over(self) -> bool:
         """It ended before its time, or a fault is about to end it."""
-        return any((self.hit, self.aimed_at, self.failed, self.exited))
+        return any((self.doomed, self.failed, self.exited))
 
     def take(self, event: AnyEvent) -> None:
         match event:
@@ -75,11 +76,10 @@ class Life:
                 self.trainer = event
             case Quorum():
                 self.quorum = self.quorum or event
-            case HealStarted() if not self.commits:
-                self.heal_started = event
+            case HealStarted():
+                self.heals_started.append(event)
             case HealEnded():
                 self.heals.append(event)
-                self.heal_ended = self.heal_ended if self.commits else event
             case Step():
                 (self.commits if event.committed else self.discards).append(event)
             case TrainerFinished():
@@ -92,6 +92,53 @@ class Life:
                 pass
 
 
+@dataclass(eq=False)
+class Hit:
+    """What one fault did to one member, from its first proof in force to its last end.
+
+    A fault of a node hits every member that lived there when it started. `struck` is the life it met, None when that
+    was not seen; `removes` tells a fault that may take the member out of the quorum.
+    """
+
+    fault_id: str
+    member: str
+    removes: bool
+    struck: Life | None
+    proofs: list[InjectionInForce] = field(default_factory=list)
+    ends: list[InjectionReverted | RevertFailed] = field(default_factory=list)
+
+    @property
+    def t_s(self) -> float:
+        return self.proofs[0].t_s
+
+    @property
+    def seq(self) -> int:
+        return self.proofs[0].seq
+
+    @property
+    def lethal(self) -> bool:
+        """It ends the life that it met, so that only a newer one can come back."""
+        return any(isinstance(proof.injection, Lethal) for proof in self.proofs)
+
+    @property
+    def held(self) -> bool:
+        """The member cannot come back before the fault has ended; a drained node keeps nobody from other nodes."""
+        return any(
+            isinstance(proof.injection, Held) and not isinstance(proof.injection, Drain) for proof in self.proofs
+        )
+
+    @property
+    def due_s(self) -> float:
+        """From when on the member has to come back: the hit, or the end of a fault that is held; infinite before."""
+        if not self.held:
+            return self.t_s
+        return max(end.t_s for end in self.ends) if len(self.ends) >= len(self.proofs) else inf
+
+    def wait_s(self, until_s: float) -> float:
+        """How long the way back took: from when it was due, or from the hit when it was back before that."""
+        return until_s - (self.due_s if self.due_s <= until_s else self.t_s)
+
+
 @dataclass
 class Past:
     """The fold. `commits` are the committed steps, by step in the order they arrived."""
@@ -99,7 +146,10 @@ class Past:
     phases: dict[str, PhaseStarted] = field(default_factory=dict)
     phases_failed: dict[str, PhaseFailed] = field(default_factory=dict)
     started: dict[str, FaultStarted] = field(default_factory=dict)
+    aimed: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Fault id -> the members it was aimed at, those on its nodes among them."""
     in_force: list[InjectionInForce] = field(default_factory=list)
+    hits: list[Hit] = field(default_factory=list)
     lives: dict[str, list[Life]] = field(default_factory=lambda: defaultdict(list))
     commits: dict[int, list[Step]] = field(default_factory=lambda: defaultdict(list))
     blind: list[EventsLost | Unknown] = field(default_factory=list)
@@ -107,6 +157,8 @@ class Past:
     ended: RunEnded | None = None
     finished_s: float = inf
     """When the first trainer reached the last step of the job."""
+    _residents_then: dict[str, dict[str, dict[str, Life | None]]] = field(default_factory=dict)
+    """Fault id -> target -> the members that were hit with it, and the lives they lived when the fault started."""
     _now_s: float = 0.0
     _heard_in_drain: set[str] = field(default_factory=set)
 
@@ -132,15 +184,14 @@ class Past:
                 self.phases.setdefault(phase, event)
             case PhaseFailed(phase=phase):
                 self.phases_failed[phase] = event
-            case FaultStarted(fault_id=fault_id):
-                self.started[fault_id] = event
-                for target in event.targets:
-                    for life in self.lives[target][-1:]:
-                        life.aimed_at = event
+            case FaultStarted():
+                self._apply_start(event)
             case InjectionInForce():
-                self.in_force.append(event)
-                if struck := self.life_hit(event):
-                    struck.hit = event
+                self._apply_proof(event)
+            case InjectionReverted() | RevertFailed():
+                for hit in self.hits:
+                    if hit.fault_id == event.fault_id and any(p.injection == event.injection for p in hit.proofs):
+                        hit.ends.append(event)
             case SafetyBroken():
                 self.broken = event
             case RunEnded():
@@ -151,6 +202,38 @@ class Past:
                 self._apply_member(event)
             case _:
                 self._apply_drain(event)
+
+    def _apply_start(self, event: FaultStarted) -> None:
+        self.started[event.fault_id] = event
+        residents = {target: self._residents(target) for target in event.targets}
+        self._residents_then[event.fault_id] = residents
+        self.aimed[event.fault_id] = frozenset(member for members in residents.values() for member in members)
+        if any(isinstance(injection, Lethal) for injection in event.injections):
+            for life in (life for members in residents.values() for life in members.values() if life):
+                life.doomed = event
+
+    def _residents(self, target: str) -> dict[str, Life | None]:
+        """The members on a node with their newest lives; for what is no node, itself."""
+        newest = {member: lives[-1] for member, lives in self.lives.items() if lives}
+        on_node: dict[str, Life | None] = {
+            member: life for member, life in newest.items() if life.started and life.started.node == target
+        }
+        return on_node or {target: newest.get(target)}
+
+    def _apply_proof(self, event: InjectionInForce) -> None:
+        self.in_force.append(event)
+        target = event.proof.member
+        then = self._residents_then.get(event.fault_id, {}).get(target, {target: None})
+        for member, life in then.items():
+            known = next((hit for hit in self.hits if (hit.fault_id, hit.member) == (event.fault_id, member)), None)
+            if known is None:
+                started = self.started.get(event.fault_id)
+                struck = self._life_met(event) if member == target else life
+                known = Hit(event.fault_id, member, started.removes if started else True, struck)
+                self.hits.append(known)
+            known.proofs.append(event)
+            if known.struck is not None and isinstance(event.injection, Lethal):
+                known.struck.doomed = event
 
     def _apply_member(self, event: AnyEvent) -> None:
         match event:
@@ -182,25 +265,35 @@ class Past:
         lives.sort(key=lambda one: one.incarnation)
         return newest
 
-    def life_hit(self, hit: InjectionInForce) -> Life | None:
-        """The life that an injection struck."""
-        for life in reversed(self.lives.get(hit.proof.member, [])):
-            built_later = life.trainer is not None and life.trainer.t_s > hit.t_s
-            if life.incarnation == hit.proof.incarnation and not built_later:
+    def _life_met(self, proof: InjectionInForce) -> Life | None:
+        """The life that a proof names."""
+        for life in reversed(self.lives.get(proof.proof.member, [])):
+            built_later = life.trainer is not None and life.trainer.t_s > proof.t_s
+            if life.incarnation == proof.proof.incarnation and not built_later:
                 return life
         return None
 
-    def lives_after(self, hit: InjectionInForce) -> list[Life]:
-        """The lives of the member since the one that was hit."""
-        lives = self.lives.get(hit.proof.member, [])
-        struck = self.life_hit(hit)
-        if struck is None:
-            return [life for life in lives if life.incarnation > hit.proof.incarnation]
-        return lives[lives.index(struck) + 1 :]
+    def lives_after(self, hit: Hit) -> list[Life]:
+        """The lives in which a member can come back from a hit: the newer ones, and the one that it did not end."""
+        lives = self.lives.get(hit.member, [])
+        if hit.struck is None:
+            return [life for life in lives if life.incarnation > hit.proofs[0].proof.incarnation]
+        return lives[lives.index(hit.struck) + hit.lethal :]
 
-    def back(self, hit: InjectionInForce) -> Life | None:
-        """The first life since the one that was hit which committed a step."""
-        return next((life for life in self.lives_after(hit) if life.commits), None)
+    def commits_after(self, hit: Hit) -> Iterator[tuple[Life, Step]]:
+        """What the member committed since it could be back, and in which life."""
+        for life in self.lives_after(hit):
+            for commit in life.commits:
+                if hit.lethal or commit.t_s >= hit.due_s:
+                    yield life, commit
+
+    def back_s(self, hit: Hit) -> float:
+        """When the member was back from a hit, by its first commit since; infinite when it was not."""
+        return next((commit.t_s for _, commit in self.commits_after(hit)), inf)
+
+    def absences(self, member: str) -> list[tuple[float, float]]:
+        """From when to when faults had taken the member out; infinite when it did not come back."""
+        return [(hit.t_s, self.back_s(hit)) for hit in self.hits if hit.member == member and hit.removes]
 
     def member_commits(self, member: str) -> list[Step]:
         """What a member committed in all its lives, in order."""
@@ -209,8 +302,8 @@ class Past:
     def kept(self, step: int) -> list[Step]:
         """The commits of a step, without one that died with its replica.
 
-        A replica can finish a step that its peers, seeing it die, discard and train again in the next quorum. What it
-        committed last is gone with it, so the second commit is neither a split nor a step back.
+        A replica can finish a step that its peers, seeing it vanish, discard and train again in the next quorum. What
+        it committed last is gone with it, or with its heal, so the second commit is neither a split nor a step back.
         """
         commits = self.commits.get(step, [])
         groups: dict[int, list[Step]] = defaultdict(list)
@@ -222,7 +315,14 @@ class Past:
         return [commit for commit in commits if commit.quorum_id in living] if living else commits
 
     def _died_with(self, commit: Step) -> bool:
-        return any(life.over and life.commits[-1:] == [commit] for life in self.lives[commit.member])
+        """Whether nothing was built on a commit: its life ended with it, or went on from a peer's state."""
+        for life in self.lives[commit.member]:
+            following = next((one for one in life.commits if one.t_s > commit.t_s), None)
+            if commit in life.commits and following is None:
+                return life.over
+            if commit in life.commits and following is not None:
+                return any(commit.t_s < heal.t_s <= following.t_s for heal in life.heals)
+        return False
 
     def missing(self, members: Collection[str]) -> str | None:
         """What was not seen though it matters to whoever watches `members`, as the beginning of a sentence."""

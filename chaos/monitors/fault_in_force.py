@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 from typing import ClassVar
 
 from chaos.api import (
     AnyEvent,
     Delete,
+    Evict,
+    FaultPoint,
     Finding,
     History,
     Limits,
@@ -24,7 +25,7 @@ from chaos.api import (
 
 
 class FaultInForce(Monitor[Limits]):
-    """Every planned fault was started, and each of its injections was read back as in force.
+    """Every planned fault was started, each of its injections was read back as in force, each fault point was reached.
 
     Without this a run proves nothing: a job that was never disturbed passes every other test. It is never FAIL, since
     the job under test is not to blame.
@@ -32,14 +33,18 @@ class FaultInForce(Monitor[Limits]):
 
     name: ClassVar[str] = "fault_in_force"
     safety: ClassVar[bool] = False
+    proves: ClassVar[bool] = True
 
     def __init__(self, plan: Plan, limits: Limits) -> None:
         super().__init__(plan, limits)
         self._why_not: dict[str, events.FaultMissed | events.InjectionFailed] = {}
+        self._struck: list[events.FaultPointHit] = []
 
     def observe(self, event: AnyEvent, history: History) -> None:
         if isinstance(event, events.FaultMissed | events.InjectionFailed):
             self._why_not[event.fault_id] = event
+        elif isinstance(event, events.FaultPointHit):
+            self._struck.append(event)
 
     def conclude(self, history: History) -> Finding:
         past = history.past
@@ -80,14 +85,24 @@ class FaultInForce(Monitor[Limits]):
         for hit in proven:
             if afterlife := _afterlife(hit, past):
                 return f"{name} was not in force: {afterlife}"
+            if isinstance(hit.injection, FaultPoint) and not self._reached(hit.injection, started):
+                return f"{name} was ordered, but {hit.proof.member} never came to {hit.injection.point.value}"
         return None
+
+    def _reached(self, order: FaultPoint, started: events.FaultStarted) -> bool:
+        """Whether a trainer did to itself what it was ordered to; its word may be older than the order's proof."""
+        return any(
+            (hit.member, hit.point, hit.action) == (order.target, order.point.value, order.action.value)
+            for hit in self._struck
+            if hit.t_s >= started.t_s
+        )
 
 
 def _afterlife(hit: events.InjectionInForce, past: Past) -> str | None:
     """A life said to be killed that tried a step later was not killed."""
     match hit.injection:
-        case Delete() | Signal(signal=signal.SIGKILL):
-            life = past.life_hit(hit)
+        case Delete() | Evict() | Signal():
+            life = next(one.struck for one in past.hits if hit in one.proofs)
         case _:
             return None
     tried = [*life.commits[-1:], *life.discards[-1:]] if life else []

@@ -11,7 +11,9 @@ Death = events.MemberExited | events.TrainerFailed | events.MemberStarted | even
 
 
 class NoCollateral(Monitor[Limits]):
-    """Members that no fault was aimed at keep their incarnation and their trainer, from deploy until drain.
+    """Members that no fault was to take away keep their incarnation and their trainer, from deploy until drain.
+
+    Those that a fault was aimed at which removes nobody are among them: a slow replica must not be lost.
 
     One lost replica that takes others with it is the difference between a hiccup and an outage: the job loses its
     quorum, or every replica, and with the last one all that was trained since the last checkpoint.
@@ -39,7 +41,7 @@ class NoCollateral(Monitor[Limits]):
         past = history.past
         deaths = [death for death in self._deaths if _is_collateral(death, past)]
         by_member = {death.member: death for death in sorted(deaths, key=_telling)}
-        spared = self._members - {target for started in past.started.values() for target in started.targets}
+        spared = self._members - {member for started in past.started.values() for member in _victims(started, past)}
         exits = Counter(type(death) for death in deaths)[events.MemberExited]
         measures: dict[str, float | int | str | None] = {
             "members_not_hit": len(spared),
@@ -56,7 +58,7 @@ class NoCollateral(Monitor[Limits]):
             return self.finding(Outcome.UNKNOWN, missing, measures)
         if unseen := sorted(member for member in spared if not past.lives.get(member)):
             return self.finding(Outcome.UNKNOWN, f"nothing was ever seen of {listed(unseen)}", measures)
-        reading = f"{counted(len(spared), 'member')} not hit by a fault lived on"
+        reading = f"{counted(len(spared), 'member')} that no fault was to take away lived on"
         return self.finding(Outcome.PASS, reading, measures)
 
 
@@ -64,7 +66,13 @@ def _is_collateral(death: Death, past: Past) -> bool:
     """Nobody is to blame once the job is being ended or has ended, or for a member that a fault was aimed at."""
     if death.t_s >= min(past.drain_s, past.finished_s):
         return False
-    return not any(started.t_s <= death.t_s and death.member in started.targets for started in past.started.values())
+    begun = [started for started in past.started.values() if started.t_s <= death.t_s]
+    return not any(death.member in _victims(started, past) for started in begun)
+
+
+def _victims(started: events.FaultStarted, past: Past) -> frozenset[str]:
+    """The members that a fault may take away."""
+    return past.aimed[started.fault_id] if started.removes else frozenset()
 
 
 def _telling(death: Death) -> int:

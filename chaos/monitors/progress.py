@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import ClassVar
 
 from chaos.api import Finding, History, Limits, Monitor, Outcome, Past, Seconds, counted, events, span
@@ -32,10 +33,11 @@ class Progress(Monitor[ProgressLimits]):
             return self.finding(Outcome.UNKNOWN, "no step was committed", {"steps_committed": 0})
         back = _falls_back(past)
         stall_s, since = self._longest_stall(moves, past)
-        before, after = _rates(moves, past, self.plan.replicas())
+        before, during, after = _rates(moves, past, self.plan.replicas())
         measures: dict[str, float | int | str | None] = {
             "steps_committed": len(past.commits),
             "steps_per_s_before": before,
+            "steps_per_s_during": during,
             "steps_per_s_after": after,
             "longest_stall_s": stall_s,
             "falls_back": len(back),
@@ -59,7 +61,8 @@ class Progress(Monitor[ProgressLimits]):
             return self.finding(Outcome.UNKNOWN, missing, measures)
         reading = f"{counted(len(past.commits), 'step')} committed, never more than {span(stall_s)} s apart"
         if before is not None and after is not None:
-            reading += f"; {before:.2f} steps/s before the first fault, {after:.2f} after the last return"
+            meanwhile = "" if during is None else f"{during:.2f} until all was over, "
+            reading += f"; {before:.2f} steps/s before the first fault, {meanwhile}{after:.2f} after"
         return self.finding(Outcome.PASS, reading, measures)
 
     def _longest_stall(self, moves: list[events.Step], past: Past) -> tuple[float, events.Step]:
@@ -102,20 +105,22 @@ def _falls_back(past: Past) -> list[tuple[events.Step, events.Step]]:
     return sorted(found.values(), key=lambda pair: pair[0].t_s)
 
 
-def _rates(moves: list[events.Step], past: Past, replicas: tuple[str, ...]) -> tuple[float | None, float | None]:
-    """Steps per second before the first fault was in force, and after the last replica that was hit came back."""
-    if not past.in_force:
-        return _rate(moves), None
-    first_s = min(hit.t_s for hit in past.in_force)
+def _rates(
+    moves: list[events.Step], past: Past, replicas: tuple[str, ...]
+) -> tuple[float | None, float | None, float | None]:
+    """Steps per second before the first fault, from there to the end of the last one, and after that.
+
+    A fault that took a member out has ended when that is back, any other when it is over.
+    """
+    if not past.hits:
+        return _rate(moves), None, None
+    first_s = min(hit.t_s for hit in past.hits)
+    last_s = max(past.back_s(hit) if hit.removes and hit.member in replicas else hit.due_s for hit in past.hits)
     before = _rate([move for move in moves if move.t_s < first_s])
-    back_s = [first_s]
-    for hit in past.in_force:
-        if hit.proof.member in replicas:
-            life = past.back(hit)
-            if life is None:
-                return before, None
-            back_s.append(life.commits[0].t_s)
-    return before, _rate([move for move in moves if move.t_s >= max(back_s)])
+    during = None
+    if first_s < last_s < inf:
+        during = sum(first_s < move.t_s <= last_s for move in moves) / (last_s - first_s)
+    return before, during, _rate([move for move in moves if move.t_s >= last_s])
 
 
 def _rate(moves: list[events.Step]) -> float | None:

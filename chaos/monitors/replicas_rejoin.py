@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar
 
-from chaos.api import Finding, History, Life, Limits, Monitor, Outcome, Past, Seconds, counted, events, span
+from chaos.api import Finding, History, Hit, Life, Limits, Monitor, Outcome, Past, Seconds, counted, events, span
 
 
 class ReplicasRejoinLimits(Limits, frozen=True):
     """Thresholds of `replicas_rejoin`."""
 
     within_s_max: Seconds = 120.0
-    """From a replica being hit to its first commit together with a peer."""
+    """From a replica being hit, or from the end of a fault that is held, to its first commit together with a peer."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,7 @@ class _Return:
     compared with a peer's. `evidence` are the journal positions that show it.
     """
 
-    hit: events.InjectionInForce
-    struck: Life | None
+    hit: Hit
     life: Life
     commit: events.Step
     attempts: int
@@ -41,31 +41,40 @@ class _Return:
 
     @property
     def recovery_s(self) -> float:
-        return self.commit.t_s - self.hit.t_s
+        return self.hit.wait_s(self.commit.t_s)
+
+    @property
+    def reborn(self) -> bool:
+        return self.life is not self.hit.struck
 
     def measures(self) -> dict[str, float | int | str | None]:
         """The way back by parts, each from the end of the one before; None where an end was not seen."""
-        exited = self.struck.exited if self.struck else None
-        started, trainer, quorum = self.life.started, self.life.trainer, self.life.quorum
-        healed = self.life.heal_ended
+        due_s = self.commit.t_s - self.recovery_s
+        exited = self.hit.struck.exited if self.hit.struck and self.reborn else None
+        started, trainer, quorum = (
+            (self.life.started, self.life.trainer, self.life.quorum) if self.reborn else (None, None, None)
+        )
+        healing, healed = _heal(self.hit, self.life, self.commit)
+        built_s = trainer.t_s if trainer else due_s
         return {
             "recovery_s": self.recovery_s,
-            "respawn_s": _between(self.hit, trainer),
-            "heal_s": _between(trainer, healed),
-            "first_commit_s": _between(healed or trainer, self.commit),
-            "exit_s": max(0.0, exited.t_s - self.hit.t_s) if exited else None,
-            "restart_s": _between(exited, started),
-            "boot_s": _between(started, trainer),
-            "join_s": _between(trainer, quorum),
-            "transfer_s": _between(self.life.heal_started, healed),
+            "respawn_s": _between(due_s, trainer),
+            "heal_s": _between(built_s, healed),
+            "first_commit_s": _between(max(healed.t_s, due_s) if healed else built_s, self.commit),
+            "exit_s": _between(self.hit.t_s, exited),
+            "restart_s": _between(due_s if self.hit.held else exited.t_s, started) if exited else None,
+            "boot_s": _between(started.t_s, trainer) if started else None,
+            "join_s": _between(trainer.t_s, quorum) if trainer else None,
+            "transfer_s": _between(healing.t_s, healed) if healing else None,
             "steps_missed": self.missed,
         }
 
     def said(self, replicas: int) -> str:
         parts = self.measures()
         respawn, heal, first = (_part(parts[key]) for key in ("respawn_s", "heal_s", "first_commit_s"))
-        reading = f"{self.member} came back after {span(self.recovery_s)} s: respawn {respawn}, heal {heal}, "
-        reading += f"first commit {first}; "
+        reading = f"{self.member} came back {_after(self.hit, self.recovery_s)}"
+        reading += f": respawn {respawn}, " if self.reborn else ", in the same life: "
+        reading += f"heal {heal}, first commit {first}; "
         if self.missed:
             few, many = min(self.trained_by), max(self.trained_by)
             by = f"{few} of {replicas}" if few == many else f"{few} to {many} of {replicas}"
@@ -77,8 +86,10 @@ class _Return:
 
 
 class ReplicasRejoin(Monitor[ReplicasRejoinLimits]):
-    """Every replica that was hit comes back within `within_s_max`: new life, same name, healed, same step, same state.
+    """Every replica that a fault took out comes back within `within_s_max`: same name, healed, same step, same state.
 
+    A replica that was killed comes back in a new life. One that was frozen or cut off has until the end of that fault,
+    and may come back in the same life; if it never left, its next commit is its return.
     A job that only ever loses replicas shrinks until its quorum is gone, and one that comes back with another state
     is worse than one that stays away.
     """
@@ -89,7 +100,7 @@ class ReplicasRejoin(Monitor[ReplicasRejoinLimits]):
 
     def conclude(self, history: History) -> Finding:
         past = history.past
-        hits = [hit for hit in past.in_force if hit.proof.member in self.plan.replicas()]
+        hits = [hit for hit in past.hits if hit.removes and hit.member in self.plan.replicas()]
         failures: list[tuple[str, tuple[int, ...]]] = []
         doubts: list[str] = []
         returns: list[_Return] = []
@@ -124,22 +135,25 @@ class ReplicasRejoin(Monitor[ReplicasRejoinLimits]):
         return self.finding(Outcome.PASS, reading, measures, evidence)
 
     def _planned(self) -> bool:
-        return any(target in self.plan.replicas() for fault in self.plan.faults for target in fault.targets)
+        members = {*self.plan.replicas(), *(place.node for place in self.plan.topology.placements)}
+        return any(fault.removes and members.intersection(fault.targets) for fault in self.plan.faults)
 
     def _failure(self, back: _Return) -> str | None:
         if back.equal is False:
             return f"{back.member} came back with another state than its peers (first compared after its return)"
         if back.recovery_s > self.limit.within_s_max:
-            return f"{back.member} came back after {span(back.recovery_s)} s only (at most {self.limit.within_s_max:g})"
+            after = _after(back.hit, back.recovery_s)
+            return f"{back.member} came back {after} only (at most {self.limit.within_s_max:g})"
         return None
 
-    def _stayed_away(self, hit: events.InjectionInForce, past: Past) -> tuple[bool, str]:
+    def _stayed_away(self, hit: Hit, past: Past) -> tuple[bool, str]:
         """Whether a replica that did not come back failed to, and what to say; an empty word when it was excused."""
-        member = hit.proof.member
         end_s = min(_next_hit_s(hit, past), past.until_s)
-        away_s = end_s - hit.t_s
-        said = f"{member} did not come back: {_reached(past.lives_after(hit))}, {span(away_s)} s after it was hit"
-        if past.blind_between(member, _decided(hit, past)):
+        if hit.due_s > end_s:
+            return False, "" if end_s < past.until_s else f"{hit.member} was still under its fault when the run ended"
+        away_s = end_s - hit.due_s
+        said = f"{hit.member} did not come back: {_reached(hit, past)}, {_since(hit, away_s)}"
+        if past.blind_between(hit.member, _decided(hit, past)):
             return False, f"{said}, but events of it did not arrive"
         if away_s > self.limit.within_s_max:
             return True, f"{said} (at most {self.limit.within_s_max:g})"
@@ -152,31 +166,34 @@ class ReplicasRejoin(Monitor[ReplicasRejoinLimits]):
         return False, f"{said}, when the run ended"
 
 
-def _return(hit: events.InjectionInForce, past: Past, alone: bool) -> _Return | None:
+def _return(hit: Hit, past: Past, alone: bool) -> _Return | None:
     """The way back from a hit: up to the first commit with a peer in one quorum; `alone`: a job of one replica."""
     before_s = _next_hit_s(hit, past)
-    member = hit.proof.member
-    for number, life in enumerate(past.lives_after(hit), start=1):
-        for index, commit in enumerate(life.commits):
-            if commit.t_s > before_s:
-                return None
-            if not (alone or _peers(commit, past)):
-                continue
-            proof = next((one for one in life.commits[index:] if _equal(one, past) is not None), None)
-            missed = list(_missed(member, commit.step, past))
-            return _Return(
-                hit,
-                past.life_hit(hit),
-                life,
-                commit,
-                attempts=number,
-                missed=len(missed),
-                trained_by=tuple(len({one.member for one in past.kept(step) if not one.healing}) for step in missed),
-                equal=_equal(proof, past) if proof else None,
-                blind=past.blind_between(member, _decided(hit, past), (proof or commit).seq),
-                evidence=_evidence(hit, life, commit, proof),
-            )
-    return None
+    commits = [(life, commit) for life, commit in past.commits_after(hit) if commit.t_s <= before_s]
+    life, commit = next(((life, one) for life, one in commits if alone or _peers(one, past)), (None, None))
+    if life is None or commit is None:
+        return None
+    later = [one for one in life.commits if one.t_s >= commit.t_s]
+    proof = next((one for one in later if _equal(one, past) is not None), None)
+    missed = list(_missed(hit.member, commit.step, past))
+    return _Return(
+        hit,
+        life,
+        commit,
+        attempts=max(1, past.lives_after(hit).index(life) + hit.lethal),
+        missed=len(missed),
+        trained_by=tuple(len({one.member for one in past.kept(step) if not one.healing}) for step in missed),
+        equal=_equal(proof, past) if proof else None,
+        blind=past.blind_between(hit.member, _decided(hit, past), (proof or commit).seq),
+        evidence=_evidence(hit, life, commit, proof),
+    )
+
+
+def _heal(hit: Hit, life: Life, commit: events.Step) -> tuple[events.HealStarted | None, events.HealEnded | None]:
+    """The last heal on the way back, with its begin."""
+    ended = [heal for heal in life.heals if hit.t_s <= heal.t_s <= commit.t_s]
+    begun = [heal for heal in life.heals_started if ended and heal.t_s <= ended[-1].t_s]
+    return begun[-1] if begun else None, ended[-1] if ended else None
 
 
 def _peers(commit: events.Step, past: Past) -> list[events.Step]:
@@ -205,49 +222,59 @@ def _doubt(back: _Return, past: Past) -> str | None:
         return f"{back.member} came back, but some events of it did not arrive"
     hit_again = _next_hit_s(back.hit, past) < past.until_s
     if back.equal is None and not hit_again:
-        return f"{back.member} came back after {span(back.recovery_s)} s, but no digest of it could be compared"
+        return f"{back.member} came back {_after(back.hit, back.recovery_s)}, but no digest of it could be compared"
     return None
 
 
-def _next_hit_s(hit: events.InjectionInForce, past: Past) -> float:
-    """When the member was hit again; infinite when it was not."""
-    later = [one.t_s for one in past.in_force if one.proof.member == hit.proof.member and one.t_s > hit.t_s]
-    return min(later, default=float("inf"))
+def _next_hit_s(hit: Hit, past: Past) -> float:
+    """When the member was taken out again; infinite when it was not."""
+    later = [one.t_s for one in past.hits if one.member == hit.member and one.removes and one.t_s > hit.t_s]
+    return min(later, default=inf)
 
 
-def _decided(hit: events.InjectionInForce, past: Past) -> int:
+def _decided(hit: Hit, past: Past) -> int:
     """The journal position at which the fault was decided; its effects may be seen before its proof."""
     started = past.started.get(hit.fault_id)
     return started.seq if started else hit.seq
 
 
-def _reached(lives: list[Life]) -> str:
+def _reached(hit: Hit, past: Past) -> str:
     """How far the newest life got on its way back."""
+    lives = past.lives_after(hit)
     if not lives:
         return "no new life of it began"
-    life = lives[-1]
-    if life.commits:
-        return f"it committed step {life.commits[-1].step}, but never together with a peer"
+    life, commits = lives[-1], list(past.commits_after(hit))
+    if commits:
+        return f"it committed step {commits[-1][1].step}, but never together with a peer"
     if life.failed:
         return f"its trainer failed ({life.failed.error})"
-    if life.heal_ended:
+    if life is hit.struck:
+        return "it committed nothing"
+    if life.heals:
         return "it had healed and not committed"
-    if life.heal_started:
-        return f"it was healing from {life.heal_started.source}"
+    if life.heals_started:
+        return f"it was healing from {life.heals_started[-1].source}"
     if life.quorum:
         return "it had joined a quorum"
     return "it had no quorum" if life.trainer else "its trainer was not built"
 
 
-def _evidence(
-    hit: events.InjectionInForce, life: Life, commit: events.Step, proof: events.Step | None
-) -> tuple[int, ...]:
-    marks = (hit, life.started, life.trainer, life.quorum, life.heal_started, life.heal_ended, commit, proof)
+def _evidence(hit: Hit, life: Life, commit: events.Step, proof: events.Step | None) -> tuple[int, ...]:
+    born = (life.started, life.trainer, life.quorum) if life is not hit.struck else (None, None, None)
+    marks = (hit.proofs[0], *hit.ends[-1:], *born, *_heal(hit, life, commit), commit, proof)
     return tuple(dict.fromkeys(mark.seq for mark in marks if mark is not None))
 
 
-def _between(begin: events.Event | None, end: events.Event | None) -> float | None:
-    return end.t_s - begin.t_s if begin is not None and end is not None else None
+def _after(hit: Hit, seconds: float) -> str:
+    return f"{span(seconds)} s after the fault's end" if hit.held else f"after {span(seconds)} s"
+
+
+def _since(hit: Hit, seconds: float) -> str:
+    return f"{span(seconds)} s after {'the end of its fault' if hit.held else 'it was hit'}"
+
+
+def _between(begin_s: float, end: events.Event | None) -> float | None:
+    return max(0.0, end.t_s - begin_s) if end is not None else None
 
 
 def _part(seconds: float | int | str | None) -> str:

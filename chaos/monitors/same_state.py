@@ -63,13 +63,13 @@ class SameState(Monitor[Limits]):
         return self.finding(Outcome.PASS, reading, measures)
 
     def _never_compared(self, compared: Iterable[list[events.Step]], past: Past) -> list[str]:
-        """Replicas that were hit and whose newer lives are in no comparison."""
+        """Replicas that were hit, and of which nothing since is in a comparison."""
         seen = {commit.seq for digests in compared for commit in digests}
-        newest = {hit.proof.member: hit for hit in past.in_force if hit.proof.member in self.plan.replicas()}
+        newest = {hit.member: hit for hit in past.hits if hit.member in self.plan.replicas()}
         return [
             member
             for member, hit in sorted(newest.items())
-            if not any(commit.seq in seen for life in past.lives_after(hit) for commit in life.commits)
+            if not any(commit.seq in seen for _, commit in past.commits_after(hit))
         ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,6 +15,9 @@ class SurvivorsContinueLimits(Limits, frozen=True):
 
     gap_s_max: Seconds = 30.0
     """From a fault being in force to a survivor's next commit, and between any two commits of a replica not hit."""
+
+
+Absences = list[tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -35,10 +39,10 @@ class _Gap:
 
 @dataclass(frozen=True)
 class _Aftermath:
-    """What one fault meant for its survivors."""
+    """What one fault meant for its survivors; `hit` is its first proof in force."""
 
     hit: events.InjectionInForce
-    victims: tuple[str, ...]
+    targets: tuple[str, ...]
     step: int
     gaps: tuple[_Gap, ...]
     discards: tuple[int, ...]
@@ -59,12 +63,13 @@ class _Aftermath:
 
     @property
     def said(self) -> str:
-        return f"{listed(self.victims)} {'was' if len(self.victims) == 1 else 'were'} hit at step {self.step}"
+        return f"{listed(self.targets)} {'was' if len(self.targets) == 1 else 'were'} hit at step {self.step}"
 
 
 class SurvivorsContinue(Monitor[SurvivorsContinueLimits]):
-    """After a fault every replica that was not hit commits again within `gap_s_max`.
+    """After a fault every replica that it did not take out commits again within `gap_s_max`.
 
+    A replica that was hit by what removes nobody is a survivor like the others: it may be slow, not away.
     This is what fault tolerance per step is for: a lost replica must cost seconds and a discarded step, not a restart
     of the whole job. While the survivors wait, every healthy GPU of the job is idle.
     """
@@ -75,10 +80,11 @@ class SurvivorsContinue(Monitor[SurvivorsContinueLimits]):
 
     def conclude(self, history: History) -> Finding:
         past = history.past
-        aftermaths = list(self._aftermaths(past))
+        absences = {replica: past.absences(replica) for replica in self.plan.replicas()}
+        aftermaths = list(_aftermaths(absences, past))
         judged = [aftermath for aftermath in aftermaths if aftermath.gaps]
         waits = [gap for aftermath in judged for gap in aftermath.gaps]
-        everyday = [gap for replica in self.plan.replicas() for gap in _between_commits(replica, past)]
+        everyday = [gap for replica in absences for gap in _between_commits(replica, absences[replica], past)]
         worst = max(judged, key=lambda aftermath: aftermath.last_s, default=None)
         measures: dict[str, float | int | str | None] = {
             "fault_step": worst.step if worst else None,
@@ -124,17 +130,23 @@ class SurvivorsContinue(Monitor[SurvivorsContinueLimits]):
                 return f"{gap.member} did not commit for {span(gap.lasted_s)} s after {aftermath.said} {limit}"
         return f"{gap.member} did not commit for {span(gap.lasted_s)} s from {gap.since_s:.1f} s on {limit}"
 
-    def _aftermaths(self, past: Past) -> Iterator[_Aftermath]:
-        replicas = self.plan.replicas()
-        for fault_id in dict.fromkeys(hit.fault_id for hit in past.in_force):
-            hits = [hit for hit in past.in_force if hit.fault_id == fault_id]
-            hit = min(hits, key=lambda one: one.t_s)
-            victims = tuple(dict.fromkeys(one.proof.member for one in hits))
-            survivors = [name for name in replicas if name not in victims and not _away(name, hit.t_s, past)]
-            gaps = tuple(_wait(name, hit, past) for name in survivors) if hit.t_s < past.until_s else ()
-            end_s = max((gap.until_s for gap in gaps), default=hit.t_s)
-            discards = tuple(_discards(gap.member, hit.t_s - hit.latency_s, end_s, past) for gap in gaps)
-            yield _Aftermath(hit, victims, _frontier(hit.t_s, past), gaps, discards)
+
+def _aftermaths(absences: dict[str, Absences], past: Past) -> Iterator[_Aftermath]:
+    """What each fault meant for the replicas that it did not take out and that were there."""
+    for fault_id in dict.fromkeys(hit.fault_id for hit in past.in_force):
+        proofs = [proof for proof in past.in_force if proof.fault_id == fault_id]
+        hit = min(proofs, key=lambda one: one.t_s)
+        targets = tuple(dict.fromkeys(proof.proof.member for proof in proofs))
+        victims = {one.member for one in past.hits if one.fault_id == fault_id and one.removes}
+        survivors = [
+            replica
+            for replica, times in absences.items()
+            if replica not in victims and not any(since_s <= hit.t_s < back_s for since_s, back_s in times)
+        ]
+        gaps = tuple(_wait(name, hit, absences[name], past) for name in survivors) if hit.t_s < past.until_s else ()
+        end_s = max((gap.until_s for gap in gaps), default=hit.t_s)
+        discards = tuple(_discards(gap.member, hit.t_s - hit.latency_s, end_s, past) for gap in gaps)
+        yield _Aftermath(hit, targets, _frontier(hit.t_s, past), gaps, discards)
 
 
 def _said(worst: _Aftermath, faults: int) -> str:
@@ -147,20 +159,9 @@ def _said(worst: _Aftermath, faults: int) -> str:
     return reading if faults == 1 else f"{reading} (the longest wait of {counted(faults, 'fault')})"
 
 
-def _away(replica: str, at_s: float, past: Past) -> bool:
-    """Whether a replica was still gone after an earlier hit."""
-    for hit in past.in_force:
-        if hit.proof.member == replica and hit.t_s <= at_s:
-            life = past.back(hit)
-            if life is None or life.commits[0].t_s > at_s:
-                return True
-    return False
-
-
-def _wait(replica: str, hit: events.InjectionInForce, past: Past) -> _Gap:
-    """From the hit of another member to the replica's next commit; its own turn to be hit excuses it."""
-    hits_s = [one.t_s for one in past.in_force if one.proof.member == replica and one.t_s > hit.t_s]
-    stop_s = min([*hits_s, past.until_s])
+def _wait(replica: str, hit: events.InjectionInForce, absences: Absences, past: Past) -> _Gap:
+    """From a hit to the next commit of a replica that it left; being taken out itself excuses the replica."""
+    stop_s = min([*(since_s for since_s, _ in absences if since_s > hit.t_s), past.until_s])
     commits = past.member_commits(replica)
     before_seq = max((commit.seq for commit in commits if commit.t_s <= hit.t_s), default=-1)
     following = next((commit for commit in commits if commit.t_s > hit.t_s), None)
@@ -172,21 +173,20 @@ def _wait(replica: str, hit: events.InjectionInForce, past: Past) -> _Gap:
     return _Gap(replica, hit.t_s, stop_s, False, excused, blind, (hit.seq,))
 
 
-def _between_commits(replica: str, past: Past) -> Iterator[_Gap]:
-    """All waits between commits of a replica and for the end, without those in which it was away after a hit."""
-    previous: events.Step | None = None
-    for life in past.lives.get(replica, []):
-        for commit in life.commits:
-            if previous is not None:
-                blind = past.blind_between(replica, previous.seq, commit.seq)
-                evidence = (previous.seq, commit.seq)
-                yield _Gap(replica, previous.t_s, commit.t_s, True, blind=blind, evidence=evidence)
-            previous = commit
-        if life.hit is not None:
-            previous = None
-    if previous is not None and previous.t_s < past.until_s:
-        blind = past.blind_between(replica, previous.seq)
-        yield _Gap(replica, previous.t_s, past.until_s, False, blind=blind, evidence=(previous.seq,))
+def _between_commits(replica: str, absences: Absences, past: Past) -> Iterator[_Gap]:
+    """All waits between commits of a replica and for the end, without those in which a fault had taken it out."""
+    commits = past.member_commits(replica)
+    for previous, commit in itertools.pairwise([*commits, None]):
+        assert previous is not None
+        until_s = past.until_s if commit is None else commit.t_s
+        if any(since_s <= until_s and back_s > previous.t_s for since_s, back_s in absences):
+            continue
+        if commit is not None:
+            blind = past.blind_between(replica, previous.seq, commit.seq)
+            yield _Gap(replica, previous.t_s, until_s, True, blind=blind, evidence=(previous.seq, commit.seq))
+        elif previous.t_s < until_s:
+            blind = past.blind_between(replica, previous.seq)
+            yield _Gap(replica, previous.t_s, until_s, False, blind=blind, evidence=(previous.seq,))
 
 
 def _discards(replica: str, since_s: float, until_s: float, past: Past) -> int:

@@ -6,11 +6,13 @@ The journal gets each of these as an event. Undoing is the platform's work and h
 
 from __future__ import annotations
 
+import enum
 import random
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import anyio
@@ -47,6 +49,14 @@ _EVENTS = {
     On.HEAL_ENDED: HealEnded,
     On.MEMBER_LOST: MemberExited,
 }
+
+
+class _End(enum.Enum):
+    """What ended one hold."""
+
+    TIME_UP = enum.auto()
+    TARGET_DIED = enum.auto()
+    REFUSED = enum.auto()
 
 
 @dataclass
@@ -90,7 +100,12 @@ class Disturber:
             injections = fault.injections or aimed(fault.fault, fault.args, targets, self._plan.topology)
             self._recorder.emit(
                 FaultStarted(
-                    **self._own(fault), fault=fault.fault, targets=targets, trigger=trigger, injections=injections
+                    **self._own(fault),
+                    fault=fault.fault,
+                    targets=targets,
+                    trigger=trigger,
+                    injections=injections,
+                    removes=fault.removes,
                 )
             )
             for injection in injections:
@@ -164,29 +179,39 @@ class Disturber:
         self._in_force(fault, injection, proof, decided_s)
 
     async def _keep(self, fault: PlannedFault, injection: HeldInjection, tried: anyio.Event) -> None:
-        """Hold an injection for its time; `tried` is set once it is in force or has failed."""
+        """Hold an injection for its time, or on and off in the fault's rhythm; `tried` is set once it has come to be.
+
+        It ends with the life of its target, or goes on with the next one if the fault follows.
+        """
         assert fault.for_s is not None
         stay = _Stay(fault.for_s, tried)
-        while await self._hold_once(fault, injection, stay) and fault.follow:
+        on_s, off_s = _rhythm(fault)
+        while True:
+            end = await self._hold_once(fault, injection, stay, on_s)
+            over = off_s >= stay.left_s() if end is _End.TIME_UP else not fault.follow
+            if end is _End.REFUSED or over:
+                return
+            if end is _End.TIME_UP:
+                await anyio.sleep(off_s)
             with anyio.move_on_after(stay.left_s()) as waiting:
                 await self._recorder.until(lambda history: history.alive(injection.target))
             if waiting.cancelled_caught:
                 return
 
-    async def _hold_once(self, fault: PlannedFault, injection: HeldInjection, stay: _Stay) -> bool:
-        """Hold an injection on one life of its target; whether that life ended before the time was up."""
+    async def _hold_once(self, fault: PlannedFault, injection: HeldInjection, stay: _Stay, on_s: float) -> _End:
+        """Hold an injection on one life of its target, for at most `on_s`, and say what ended it."""
         decided_s = self._clock()
         try:
             async with self._held(fault, injection) as hold:
                 self._in_force(fault, injection, hold.proof, decided_s)
                 stay.begin()
-                with anyio.move_on_after(stay.left_s()) as waiting:
+                with anyio.move_on_after(min(on_s, stay.left_s())) as waiting:
                     await self._recorder.until(lambda history: history.over(injection.target, hold.proof.incarnation))
-                return not waiting.cancelled_caught
+                return _End.TIME_UP if waiting.cancelled_caught else _End.TARGET_DIED
         except (InjectionRefused, TimeoutError) as error:
             self._failed(fault, injection, error)
             stay.tried.set()
-            return False
+            return _End.REFUSED
 
     @asynccontextmanager
     async def _held(self, fault: PlannedFault, injection: HeldInjection) -> AsyncIterator[Hold]:
@@ -220,6 +245,14 @@ class Disturber:
     def _own(self, fault: PlannedFault) -> dict[str, Any]:
         """What every event of the fault carries."""
         return {"t_s": self._clock(), "member": RUNNER, "fault_id": fault.id}
+
+
+def _rhythm(fault: PlannedFault) -> tuple[float, float]:
+    """How long a held fault is on, and then off."""
+    if fault.rhythm is None:
+        return inf, inf
+    on_s = fault.rhythm.period_s * fault.rhythm.duty
+    return on_s, fault.rhythm.period_s - on_s
 
 
 def _left(history: History, hit: tuple[str, ...]) -> int:

@@ -21,7 +21,9 @@ from tests.agent.conftest import SLOW, WAIT_S, Agent, Pod, make_pod, run_in, sta
 
 needs_nft = pytest.mark.skipif(bool(no_nft()), reason="needs the nft program")
 
-TTL_S = 0.6 * SLOW if SLOW == 1 else 10.0
+TTL_S = 0.6 if SLOW == 1 else 10.0
+KEPT_TTL_S = 2.0 if SLOW == 1 else 15.0
+"""Where a renewal must come in time, on a busy machine too."""
 
 
 def test_without_renewal_it_ends_within_its_ttl(agent: Agent, pod: Pod) -> None:
@@ -36,23 +38,25 @@ def test_without_renewal_it_ends_within_its_ttl(agent: Agent, pod: Pod) -> None:
     assert not reply.ok and reply.state is State.EXPIRED
 
 
-def test_renewal_keeps_it(agent: Agent, pod: Pod) -> None:
-    before = look(pod)
-    agent.grant(pod, LinkDown(TARGET, Interface.CONTROL), ttl_s=TTL_S)
-    until = time.monotonic() + 3 * TTL_S
+def renew_past_the_ttl(agent: Agent) -> None:
+    until = time.monotonic() + 1.5 * KEPT_TTL_S
     while time.monotonic() < until:
         assert agent.renew().ok
-        assert difference(before, look(pod))
+
+
+def test_renewal_keeps_it(agent: Agent, pod: Pod) -> None:
+    before = look(pod)
+    agent.grant(pod, LinkDown(TARGET, Interface.CONTROL), ttl_s=KEPT_TTL_S)
+    renew_past_the_ttl(agent)
+    assert difference(before, look(pod))
     assert agent.release().state is State.RELEASED
 
 
 @needs_nft
 def test_renewal_keeps_drops_in_the_kernel(agent: Agent, pod: Pod) -> None:
-    agent.grant(pod, Drop(TARGET), ttl_s=TTL_S)
-    until = time.monotonic() + 2 * TTL_S
-    while time.monotonic() < until:
-        assert agent.renew().ok
-        assert not pod.hears()
+    agent.grant(pod, Drop(TARGET), ttl_s=KEPT_TTL_S)
+    renew_past_the_ttl(agent)
+    assert not pod.hears()
 
 
 OVERLAPS: dict[str, tuple[KernelInjection, ...]] = {
@@ -150,14 +154,14 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 def test_a_client_that_is_killed_renews_no_more(agent: Agent, pod: Pod) -> None:
     before = look(pod)
-    holder = hold(agent, Grant("lease-1", TTL_S, LinkDown(TARGET, Interface.CONTROL), pod.site))
-    until = time.monotonic() + 2 * TTL_S
+    holder = hold(agent, Grant("lease-1", KEPT_TTL_S, LinkDown(TARGET, Interface.CONTROL), pod.site))
+    until = time.monotonic() + 1.5 * KEPT_TTL_S
     while time.monotonic() < until:
         assert agent.status() == {"lease-1": State.HELD}
     end(holder)
     killed = time.monotonic()
     wait_for("the lease is over", lambda: not agent.status())
-    assert time.monotonic() - killed < TTL_S + 0.5 * SLOW
+    assert time.monotonic() - killed < KEPT_TTL_S + 0.5 * SLOW
     give_back_seen(pod, before)
 
 
@@ -263,6 +267,15 @@ def test_a_link_that_someone_else_set_up_is_cut_again_at_renewal(agent: Agent, p
     agent.grant(pod, LinkDown(TARGET, Interface.CONTROL))
     run_in(pod.node.pid, "ip", "link", "set", "control-0", "up")
     assert "carrier 0" in agent.renew().evidence
+
+
+@needs_nft
+def test_a_table_that_someone_else_removed_is_made_again_at_renewal(agent: Agent, pod: Pod) -> None:
+    agent.grant(pod, Drop(TARGET))
+    run_in(pod.main.pid, "nft", "delete", "table", "inet", "torchchaos")
+    assert pod.hears()
+    assert agent.renew().ok
+    assert not pod.hears()
 
 
 def test_an_unknown_lease(agent: Agent) -> None:

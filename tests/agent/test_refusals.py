@@ -141,6 +141,7 @@ LINK = LinkDown(TARGET, Interface.CONTROL)
         (at(groups={}, unified=None), Freeze(TARGET), "neither a cgroup nor a pid namespace"),
         (at(folder=None), DiskFill(TARGET, 0), "no folder for disk faults"),
         (at(folder="/"), DiskFill(TARGET, 0), "on the machine's own disk"),
+        (at(folder="/dev/shm"), DiskFill(TARGET, 0), "is in memory, of which filling it would take more than half"),
         (at(folder="/proc"), IoLimit(TARGET, 1024), "on no disk that could be slowed"),
         (at(groups={"cpu": "/sys/fs/cgroup/none"}), CpuLimit(TARGET, 0.1), "No such file or directory"),
     ],

@@ -24,6 +24,7 @@ def main() -> int:
     done = []
     with started_agent() as agent, make_pod() as pod:
         for number in range(arguments.trials):
+            print(f"\r{number} of {arguments.trials}", end="", file=sys.stderr, flush=True)
             for victim in VICTIMS:
                 done.append(trial(agent, pod, victim, chance))
                 for what, is_now in done[-1].left.items():

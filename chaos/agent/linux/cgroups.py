@@ -17,6 +17,7 @@ from chaos.model.injections import CpuLimit, IoLimit, MemoryLimit
 
 _PAGE_BYTES = 4096
 _V1_UNLIMITED = 0x7FFFFFFFFFFFF000
+_OVER_MAX = 1.02
 _TRIES = 20
 
 
@@ -171,12 +172,12 @@ class MemoryV2(Memory):
             state[name] = str(min(limits)) if limits else "max"
         return state
 
-    def settle(self, leases: Sequence[Lease], before: State) -> str:
-        evidence = super().settle(leases, before)
-        high, used = self.read("memory.high"), int(self.read(self.used))
-        if self.limits(leases, kill=False) and used > int(high) * 1.02:
-            raise NotInForce(f"{used} bytes are in use and the kernel cannot take back enough for a limit of {high}")
-        return evidence
+    def write(self, name: str, text: str) -> None:
+        """Unlike version 1, the kernel sets memory.high whether or not it can take back enough."""
+        lowered = text != "max" and int(text) < float(self.read(name).replace("max", "inf"))
+        super().write(name, text)
+        if name == "memory.high" and lowered and int(self.read(self.used)) > int(text) * _OVER_MAX:
+            raise NotInForce(f"{name} of {self._group} cannot be {text}: the kernel cannot take back enough for that")
 
     def evidence(self) -> str:
         limits = f"memory.max {self.read('memory.max')}, memory.high {self.read('memory.high')}"
@@ -200,7 +201,7 @@ class Io(Limit):
         self._folder = folder
 
     def before(self) -> State:
-        self.device = device(self._folder)
+        self.device = disk_of(self._folder)
         return {"device": self.device, **super().before()}
 
     def settle(self, leases: Sequence[Lease], before: State) -> str:
@@ -241,7 +242,7 @@ class IoV2(Io):
         super().write("io.max", f"{self.device} {name}={text}")
 
 
-def device(folder: str) -> str:
+def disk_of(folder: str) -> str:
     """`major:minor` of the whole disk below `folder`: partitions cannot be limited."""
     try:
         number = os.stat(folder).st_dev

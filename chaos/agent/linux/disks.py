@@ -59,6 +59,10 @@ class Filling(Resource):
     def _resize(self, size: int) -> None:
         if size > FILL_BYTES_MAX:
             raise NotInForce(f"it would take {size} bytes to fill {self._folder}; at most {FILL_BYTES_MAX} are taken")
+        if os.major(os.stat(self._folder).st_dev) == 0 and size - self._size() > _memory_available() // 2:
+            raise NotInForce(
+                f"{self._folder} is in memory, of which filling it would take more than half: give it a size"
+            )
         if self._fd is None:
             self._fd = os.open(self._folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600)
         at = os.fstat(self._fd).st_size
@@ -75,3 +79,10 @@ class Filling(Resource):
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
+
+
+def _memory_available() -> int:
+    """Bytes of memory that the machine could still give to programs."""
+    with open("/proc/meminfo") as file:
+        (kib,) = (line.split()[1] for line in file if line.startswith("MemAvailable:"))
+    return int(kib) * 1024

@@ -36,7 +36,6 @@ class Table(Resource):
 
     def __init__(self, namespace: Namespace) -> None:
         self._namespace = namespace
-        self._settled: set[str] = set()
         self.key = f"drops {namespace.inode}"
 
     def before(self) -> State:
@@ -46,16 +45,14 @@ class Table(Resource):
 
     def settle(self, leases: Sequence[Lease], before: State) -> str:
         live = {lease.grant.lease for lease in leases}
-        ended = self._settled - live
         with inside(self._namespace):
-            found = None if live and not ended else _read()
-            dropped = sum(drops.packets for name, drops in (found or {}).items() if name in ended)
-            if live or found is not None:
-                _nft("\n".join(self._transaction(leases, ended)))
-            self._settled = live
+            was = _read()
+            if live or was is not None:
+                _nft("\n".join(_transaction(leases, set(was or ()))))
             found = _read()
         where = f"network namespace {self._namespace.inode}"
-        counted = f"; {dropped} packets were dropped" if ended else ""
+        ended = [drops for name, drops in (was or {}).items() if name not in live]
+        counted = f"; {sum(drops.packets for drops in ended)} packets were dropped by what ended" if ended else ""
         if found is None:
             if not live:
                 return f"no table {TABLE} in {where}{counted}"
@@ -65,24 +62,26 @@ class Table(Resource):
             raise NotInForce(f"the table {TABLE} in {where} holds {found}")
         return f"{where}: {'; '.join(f'{name}: {drops}' for name, drops in sorted(found.items()))}{counted}"
 
-    def _transaction(self, leases: Sequence[Lease], ended: set[str]) -> Iterator[str]:
-        """From what was settled last to what `leases` ask for. Nothing is deleted without need: that takes 10 ms."""
-        yield f"add table {TABLE}"
-        if not leases:
-            yield f"delete table {TABLE}"
-            return
-        fresh = [lease for lease in leases if lease.grant.lease not in self._settled]
-        rewrite = ended or not fresh
-        for chain, hook in _CHAINS.values():
-            yield f"add chain {TABLE} {chain} {{ type filter hook {hook} priority -300; }}"
-            if rewrite:
-                yield f"flush chain {TABLE} {chain}"
-        for name in ended:
-            yield f"delete set {TABLE} {_PREFIX}{name}"
-            yield f"delete counter {TABLE} {_PREFIX}{name}"
-        for lease in leases if rewrite else fresh:
-            yield from _timer(lease, renewed=lease not in fresh)
-            yield from _rules(lease.grant)
+
+def _transaction(leases: Sequence[Lease], there: set[str]) -> Iterator[str]:
+    """From the leases that are `there` to what `leases` ask for. Nothing is deleted without need: that takes 10 ms."""
+    yield f"add table {TABLE}"
+    if not leases:
+        yield f"delete table {TABLE}"
+        return
+    fresh = [lease for lease in leases if lease.grant.lease not in there]
+    ended = there - {lease.grant.lease for lease in leases}
+    rewrite = ended or not fresh
+    for chain, hook in _CHAINS.values():
+        yield f"add chain {TABLE} {chain} {{ type filter hook {hook} priority -300; }}"
+        if rewrite:
+            yield f"flush chain {TABLE} {chain}"
+    for name in ended:
+        yield f"delete set {TABLE} {_PREFIX}{name}"
+        yield f"delete counter {TABLE} {_PREFIX}{name}"
+    for lease in leases if rewrite else fresh:
+        yield from _timer(lease, renewed=lease not in fresh)
+        yield from _rules(lease.grant)
 
 
 def _timer(lease: Lease, renewed: bool) -> Iterator[str]:

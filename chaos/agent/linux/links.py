@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import socket
 import struct
+import sys
 from collections.abc import Iterator, Sequence
 
 from chaos.agent.linux import netlink
@@ -19,7 +20,7 @@ from chaos.agent.linux.netlink import DUMP, Message, Netlink, attributes
 from chaos.agent.linux.resource import Gone, Lease, NotInForce, Resource, State
 from chaos.model.site import Link, Nic
 
-_NEWADDR, _GETADDR, _GETROUTE, _GETNEIGH = 20, 22, 26, 30
+_GETADDR, _GETROUTE, _GETNEIGH = 22, 26, 30
 _ADDRESS = struct.Struct("=BBBBI")
 _ROUTE = struct.Struct("=BBBBBBBBI")
 _NEIGHBOUR = struct.Struct("=BxxxiHBB")
@@ -96,7 +97,7 @@ def _is_lost(route: bytes, index: int) -> bool:
     """Whether this is a route by the interface that the kernel does not make again by itself."""
     table, protocol = route[4], route[5]
     found = attributes(route, _ROUTE.size)
-    out = {int.from_bytes(found[_RTA_OIF], "little")} if _RTA_OIF in found else set()
+    out = {int.from_bytes(found[_RTA_OIF], sys.byteorder)} if _RTA_OIF in found else set()
     hops, at = found.get(_RTA_MULTIPATH, b""), 0
     while at < len(hops):
         length, _flags, _weight, interface = _NEXT_HOP.unpack_from(hops, at)
@@ -107,5 +108,5 @@ def _is_lost(route: bytes, index: int) -> bool:
 
 def _without_search(address: bytes) -> bytes:
     """Spare an IPv6 address the second in which the kernel looks for another owner of it: it was in use before."""
-    flags = int.from_bytes(attributes(address, _ADDRESS.size).get(_IFA_FLAGS, b""), "little")
-    return address + netlink.attribute(_IFA_FLAGS, (flags | _IFA_F_NODAD).to_bytes(4, "little"))
+    flags = int.from_bytes(attributes(address, _ADDRESS.size).get(_IFA_FLAGS, b""), sys.byteorder)
+    return address + netlink.attribute(_IFA_FLAGS, (flags | _IFA_F_NODAD).to_bytes(4, sys.byteorder))

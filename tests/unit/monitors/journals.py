@@ -24,6 +24,8 @@ from chaos.model.plan import Plan, PlannedFault
 from chaos.model.topology import Restart, place
 from chaos.model.workload import Role, Workload
 from chaos.monitors.fault_in_force import FaultInForce
+from chaos.monitors.fault_reverted import FaultReverted
+from chaos.monitors.finite_loss import FiniteLoss
 from chaos.monitors.no_collateral import NoCollateral
 from chaos.monitors.one_quorum import OneQuorum
 from chaos.monitors.progress import Progress
@@ -32,7 +34,17 @@ from chaos.monitors.same_state import SameState
 from chaos.monitors.survivors_continue import SurvivorsContinue
 
 STEP_S = 0.5
-MONITORS = (FaultInForce, NoCollateral, OneQuorum, Progress, ReplicasRejoin, SameState, SurvivorsContinue)
+MONITORS = (
+    FaultInForce,
+    FaultReverted,
+    FiniteLoss,
+    NoCollateral,
+    OneQuorum,
+    Progress,
+    ReplicasRejoin,
+    SameState,
+    SurvivorsContinue,
+)
 Event = events.Event
 
 
@@ -84,8 +96,8 @@ class Story:
     def deploy(self) -> Story:
         self.say(events.RunStarted, "runner", plan="p", platform="local", isolation="namespaces", wall_s=0.0)
         self.phase("deploy").wait(0.1)
-        for member in self.incarnation:
-            self.say(events.MemberStarted, member, node="node-0", address="10.0.0.1", pid=100)
+        for placed in self.topology.placements:
+            self.say(events.MemberStarted, placed.member, node=placed.node, address="10.0.0.1", pid=100)
         self.say(events.LighthouseStarted, "lighthouse" if "lighthouse" in self.incarnation else "controller", 0.1)
         self.wait(5.0)
         for member in self.replicas:
@@ -137,6 +149,8 @@ class Story:
             quorum_id=self.quorum_id,
             participants=len(self.group - self.healing),
             healing=member in self.healing,
+            loss=1.0 / step,
+            grad_norm=1.0,
             tokens=8,
             lr=0.1,
             duration_s=STEP_S,
@@ -167,10 +181,10 @@ class Story:
             self.group.discard(member)
         return self.wait(0.02)
 
-    def restart(self, member: str) -> Story:
+    def restart(self, member: str, node: str = "node-0") -> Story:
         """The platform starts the next incarnation."""
         self.incarnation[member] += 1
-        return self.say(events.MemberStarted, member, node="node-0", address="10.0.0.9", pid=200)
+        return self.say(events.MemberStarted, member, node=node, address="10.0.0.9", pid=200)
 
     def build(self, member: str) -> Story:
         self._trainer(member)

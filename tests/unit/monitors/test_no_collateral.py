@@ -10,7 +10,7 @@ from chaos.api import Outcome, events
 
 def test_measures_of_a_good_run() -> None:
     found = judge(lost_and_back())["no_collateral"]
-    assert found.reading == "4 members not hit by a fault lived on"
+    assert found.reading == "4 members that no fault was to take away lived on"
     assert found.measures == {"members_not_hit": 4, "members_lost": 0, "exits": 0}
 
 

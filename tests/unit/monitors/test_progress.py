@@ -13,11 +13,12 @@ def test_measures_of_a_good_run() -> None:
     found = judge(lost_and_back())["progress"]
     assert found.reading == (
         "39 steps committed, never more than 1.6 s apart; "
-        "2.00 steps/s before the first fault, 2.00 after the last return"
+        "2.00 steps/s before the first fault, 1.80 until all was over, 2.00 after"
     )
     assert found.measures == {
         "steps_committed": 39,
         "steps_per_s_before": pytest.approx(2.0),
+        "steps_per_s_during": pytest.approx(18 / 10.001),
         "steps_per_s_after": pytest.approx(2.0),
         "longest_stall_s": pytest.approx(1.62),
         "falls_back": 0,

@@ -1,0 +1,88 @@
+"""`fault_reverted`: every fault was taken back."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import ClassVar
+
+from chaos.api import (
+    AnyEvent,
+    Finding,
+    Held,
+    History,
+    Injection,
+    Limits,
+    Monitor,
+    Outcome,
+    Past,
+    Plan,
+    counted,
+    events,
+    listed,
+    span,
+)
+
+
+class FaultReverted(Monitor[Limits]):
+    """Everything that a fault held was read back as undone in its time, or ended with the life it was done to.
+
+    A fault that stays behind, or ends early, is the fault of this tool and not of the job: what was seen since is no
+    answer to the question asked, in either direction. So this is never FAIL, which is a word about the job, but
+    UNKNOWN, which is no PASS either; and the reading says what may still be there.
+    """
+
+    name: ClassVar[str] = "fault_reverted"
+    safety: ClassVar[bool] = False
+    proves: ClassVar[bool] = True
+
+    def __init__(self, plan: Plan, limits: Limits) -> None:
+        super().__init__(plan, limits)
+        self._open: dict[tuple[str, Injection], list[events.InjectionInForce]] = defaultdict(list)
+        self._reverted: list[events.InjectionReverted] = []
+        self._failed: list[events.RevertFailed] = []
+
+    def observe(self, event: AnyEvent, history: History) -> None:
+        match event:
+            case events.InjectionInForce(injection=Held()):
+                self._open[event.fault_id, event.injection].append(event)
+            case events.InjectionReverted():
+                self._close(event)
+                self._reverted.append(event)
+            case events.RevertFailed():
+                self._close(event)
+                self._failed.append(event)
+            case _:
+                pass
+
+    def _close(self, event: events.InjectionReverted | events.RevertFailed) -> None:
+        for proof in self._open[event.fault_id, event.injection][:1]:
+            self._open[event.fault_id, event.injection].remove(proof)
+
+    def conclude(self, history: History) -> Finding:
+        past = history.past
+        left = [proof for proofs in self._open.values() for proof in proofs]
+        slowest_s = max((event.latency_s for event in self._reverted), default=None)
+        measures: dict[str, float | int | str | None] = {
+            "held": sum(isinstance(proof.injection, Held) for proof in past.in_force),
+            "reverted": len(self._reverted),
+            "latency_s": slowest_s,
+        }
+        doubts = [f"{_name(event, past)} was not taken back in order: {event.reason}" for event in self._failed]
+        doubts += [f"{_name(proof, past)} was never said to be undone" for proof in left]
+        evidence = [event.seq for event in (*self._failed, *left, *self._reverted)]
+        if doubts:
+            reading = "; ".join([*doubts, "`chaos clean` tells what is left on this machine"])
+            return self.finding(Outcome.UNKNOWN, reading, measures, evidence)
+        if missing := past.missing(()):
+            return self.finding(Outcome.UNKNOWN, missing, measures, evidence)
+        if slowest_s is None:
+            return self.finding(Outcome.PASS, "nothing was held", measures)
+        undone = f"{counted(len(self._reverted), 'injection')} undone"
+        reading = f"{undone}, the last proof {span(slowest_s * 1000)} ms after its time was up"
+        return self.finding(Outcome.PASS, reading, measures, evidence)
+
+
+def _name(event: events.InjectionInForce | events.RevertFailed, past: Past) -> str:
+    started = past.started.get(event.fault_id)
+    said = f" ({started.fault} of {listed(started.targets)})" if started else ""
+    return f"{event.fault_id}{said}"
