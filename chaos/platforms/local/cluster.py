@@ -1,7 +1,7 @@
-"""The runner's side of a cluster: who is alive, what they say, disturbing them, ending the job.
+"""The runner's side of a cluster: who is alive, what they say, ending the job; `disturb` is how it is disturbed.
 
 `serve` is the task that takes the host's messages and reads the members' event files; everything else is called by the
-runner while it runs. Pods are held by pidfds, which the host sends: a signal cannot hit a process that took over a pid.
+runner while it runs.
 """
 
 from __future__ import annotations
@@ -9,71 +9,28 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from contextlib import AbstractAsyncContextManager, suppress
 
 import anyio
 import msgspec
 
 from chaos.model.events import MemberExited, MemberStarted, TrainerStarted
-from chaos.model.injections import (
-    Delete,
-    Drain,
-    Evict,
-    FaultPoint,
-    HeldInjection,
-    LinkDown,
-    NodeDown,
-    NoNames,
-    OneShot,
-    Process,
-    Proof,
-    Signal,
-)
-from chaos.model.ports import Deployment, Emit, Hold, InjectionRefused, PlatformLost
+from chaos.model.injections import HeldInjection, OneShot, Proof
+from chaos.model.ports import Deployment, Emit, Hold, PlatformLost
 from chaos.model.site import Site
-from chaos.platforms import faultpoints
 from chaos.platforms.lines import Lines
 from chaos.platforms.local import channel, owner
+from chaos.platforms.local.commands import Commands
+from chaos.platforms.local.disturb import GONE_S, Disturbances
 from chaos.platforms.local.entrances import Entrances
 from chaos.platforms.local.holds import Holds
+from chaos.platforms.local.lives import Life, Lives, find_in_pod, pid_of
 
 POLL_S = 0.02
 READ_BYTES_MAX = 4 * 1024 * 1024
-REPLY_S = 5.0
-GONE_S = 5.0
 CONTROLLER_STOP_S = 30.0
 MEMBERS_STOP_S = 6.0
-DRAIN_GRACE_S = 5.0
 CONTROLLER = "controller"
-
-
-@dataclass
-class Life:
-    """One life of a member as the runner sees it; `pid` counts in the runner's pid namespace."""
-
-    member: str
-    incarnation: int
-    node: str
-    pid: int
-    pidfd: int
-    mark: str
-    site: Site
-    events: Path
-    lines: Lines
-    offset: int = 0
-    trainer: int | None = None
-    """Pidfd of its trainer, once that told its pid."""
-    exited: anyio.Event = field(default_factory=anyio.Event)
-
-    def close(self) -> None:
-        for fd in (self.pidfd, self.trainer):
-            if fd is not None:
-                os.close(fd)
-        self.trainer = None
 
 
 class LocalCluster:
@@ -87,10 +44,9 @@ class LocalCluster:
         self._separate = isolation != "processes"
         self._entrances = Entrances(deployment.run_dir / "platform", isolation)
         self._holds = Holds(deployment.run_dir / "platform")
-        self._lives: dict[str, Life] = {}
-        self._node_sites: dict[str, Site] = {}
-        self._replies: dict[int, tuple[anyio.Event, list[str | None]]] = {}
-        self._commands = 0
+        self._lives = Lives()
+        self._commands = Commands(control)
+        self._disturbances = Disturbances(self._lives, self._commands, self._holds, self._separate)
         self._over = anyio.Event()
         self._over_status = 0
 
@@ -114,81 +70,13 @@ class LocalCluster:
         self._lives.clear()
 
     async def inject(self, injection: OneShot) -> Proof:
-        match injection:
-            case Delete(member):
-                return await self._delete(self._alive(member))
-            case Evict(member, grace_s):
-                return await self._evict(self._alive(member), grace_s)
-            case Signal(member, process, number):
-                return await self._signal(self._alive(member), process, number)
+        return await self._disturbances.inject(injection)
 
     def hold(self, injection: HeldInjection) -> AbstractAsyncContextManager[Hold]:
-        target = injection.target
-        match injection:
-            case FaultPoint():
-                life = self._alive(target)
-                return faultpoints.hold(injection, life.incarnation, self._scratch(life))
-            case NodeDown():
-                return self._node_down(target)
-            case Drain():
-                return self._drain(target)
-            case NoNames():
-                return self._no_names(self._alive(target))
-            case _:
-                return self._holds.hold(injection, self._site(target), self._addresses())
-
-    @asynccontextmanager
-    async def _node_down(self, node: str) -> AsyncIterator[Hold]:
-        await self._command("close", node=node, move=False)
-        try:
-            async with AsyncExitStack() as links:
-                on_node = self._on(node)
-                for interface in self._site(node).nics:
-                    down = LinkDown(node, interface)
-                    await links.enter_async_context(self._holds.hold(down, self._site(node), {}))
-                for life in on_node:
-                    await self._delete(life)
-                held = Hold(node, Proof(node, 0, f"{_named(on_node)} are gone, and the links of {node} are down"))
-                yield held
-        finally:
-            with anyio.CancelScope(shield=True):
-                await self._command("open", node=node)
-        held.reverted = Proof(node, 0, f"the links of {node} are up, and its members start again")
-
-    @asynccontextmanager
-    async def _drain(self, node: str) -> AsyncIterator[Hold]:
-        await self._command("close", node=node, move=True)
-        try:
-            on_node = self._on(node)
-            async with anyio.create_task_group() as evictions:
-                for life in on_node:
-                    evictions.start_soon(self._evict, life, DRAIN_GRACE_S)
-            held = Hold(node, Proof(node, 0, f"{_named(on_node)} have left {node}"))
-            yield held
-        finally:
-            with anyio.CancelScope(shield=True):
-                await self._command("open", node=node)
-        held.reverted = Proof(node, 0, f"{node} takes members again")
-
-    @asynccontextmanager
-    async def _no_names(self, life: Life) -> AsyncIterator[Hold]:
-        if not self._separate:
-            raise InjectionRefused(f"{life.member} has no names of its own: plain processes share the machine's")
-        await self._command("names", member=life.member, wanted="lost")
-        held = Hold(life.member, Proof(life.member, life.incarnation, f"no name resolves in {life.member}"))
-        try:
-            yield held
-        finally:
-            with anyio.CancelScope(shield=True):
-                evidence = f"names resolve again in {life.member}"
-                if life.exited.is_set():
-                    evidence = f"{life.member} is gone: nothing to give back"
-                else:
-                    await self._command("names", member=life.member, wanted="back")
-                held.reverted = Proof(life.member, life.incarnation, evidence)
+        return self._disturbances.hold(injection)
 
     async def stop(self) -> None:
-        await self._command("retire")
+        await self._commands.send("retire")
         lives = list(self._lives.values())
         controllers = [life for life in lives if self._role(life.member) == CONTROLLER]
         for some, number, within_s in (
@@ -205,99 +93,8 @@ class LocalCluster:
         await self._over.wait()
         return self._over_status
 
-    async def _delete(self, life: Life) -> Proof:
-        with _watch(life.pidfd) as gone:
-            await self._command("delete", member=life.member, incarnation=life.incarnation)
-            with anyio.move_on_after(GONE_S) as waited:
-                await anyio.wait_readable(gone)
-                if not self._separate:  # The kernel does not end the children; the host does, then says so.
-                    await life.exited.wait()
-        if waited.cancelled_caught:
-            raise InjectionRefused(f"{life.member} outlived SIGKILL by {GONE_S} s")
-        what = "its pid namespace" if self._separate else "all its processes"
-        return Proof(life.member, life.incarnation, f"main process {life.pid} is gone, with {what}")
-
-    async def _evict(self, life: Life, grace_s: float) -> Proof:
-        with _watch(life.pidfd) as gone, suppress(ProcessLookupError):
-            signal.pidfd_send_signal(life.pidfd, signal.SIGTERM)
-            with anyio.move_on_after(grace_s) as waited:
-                await anyio.wait_readable(gone)
-            if waited.cancelled_caught:
-                return await self._delete(life)
-        return Proof(life.member, life.incarnation, f"main process {life.pid} ended within its grace of {grace_s:g} s")
-
-    async def _signal(self, life: Life, process: Process, number: int) -> Proof:
-        target = life.pidfd if process is Process.MAIN else life.trainer
-        if target is None:
-            raise InjectionRefused(f"{life.member} has told of no trainer in its life {life.incarnation}")
-        name = signal.Signals(number).name
-        what = f"{process.value} process of {life.member}"
-        with _watch(target) as gone:
-            pid = _pid(target)
-            if pid is None:
-                raise InjectionRefused(f"the {what} is gone already")
-            try:
-                signal.pidfd_send_signal(target, number)
-            except OSError as error:
-                raise InjectionRefused(f"{name} to the {what}: {error.strerror}") from error
-            with anyio.move_on_after(GONE_S) as waited:
-                if number in (signal.SIGSTOP, signal.SIGCONT):
-                    return await _see_stopped(life, pid, what, number == signal.SIGSTOP)
-                await anyio.wait_readable(gone)
-        if waited.cancelled_caught:
-            raise InjectionRefused(f"{name} was sent but not seen in force within {GONE_S} s on the {what}")
-        return Proof(life.member, life.incarnation, f"{process.value} process {pid} is gone")
-
-    def _alive(self, member: str) -> Life:
-        if member not in self._deployment.workload.members():
-            raise InjectionRefused(f"there is no member {member}")
-        life = self._lives.get(member)
-        if life is None or _pid(life.pidfd) is None:
-            raise InjectionRefused(f"{member} is not alive")
-        return life
-
-    def _scratch(self, life: Life) -> Path:
-        """The member's private folder; in namespaces only its processes see what is in it."""
-        folder = life.events.parent / "scratch"
-        return Path(f"/proc/{life.pid}/root{folder}") if self._separate else folder
-
-    def _on(self, node: str) -> list[Life]:
-        """The lives on a node now."""
-        return [life for life in self._lives.values() if life.node == node]
-
-    def _site(self, target: str) -> Site:
-        """What a living member or a node is to an injection."""
-        if target in self._node_sites:
-            return self._node_sites[target]
-        return self._alive(target).site
-
-    def _addresses(self) -> dict[str, tuple[str, ...]]:
-        """Addresses of the living members on both networks, by name."""
-        return {
-            life.member: tuple(address for nic in life.site.nics.values() for address in nic.addresses)
-            for life in self._lives.values()
-        }
-
     def _role(self, member: str) -> str:
         return self._deployment.workload.members()[member]
-
-    async def _command(self, do: str, **arguments: Any) -> None:
-        self._commands += 1
-        number = self._commands
-        done = anyio.Event()
-        answer: list[str | None] = []
-        self._replies[number] = (done, answer)
-        try:
-            channel.send(self._control, {"id": number, "do": do, **arguments})
-        except OSError as error:
-            raise PlatformLost(f"the host takes no commands: {error.strerror}") from error
-        with anyio.move_on_after(REPLY_S):
-            await done.wait()
-        del self._replies[number]
-        if not answer:
-            raise PlatformLost(f"the host did not answer {do} within {REPLY_S} s")
-        if answer[0] is not None:
-            raise InjectionRefused(answer[0])
 
     async def _take_messages(self) -> None:
         while True:
@@ -313,15 +110,12 @@ class LocalCluster:
     def _take(self, message: channel.Message, fd: int | None) -> None:
         match message:
             case {"reply": int(number), "error": error}:
-                if number in self._replies:
-                    done, answer = self._replies[number]
-                    answer.append(error)
-                    done.set()
+                self._commands.answered(number, error)
             case {"event": "up", "nodes": dict(nodes), "sites": dict(sites)}:
                 assert fd is not None
-                self._node_sites = msgspec.convert(sites, dict[str, Site])
+                self._lives.node_sites = msgspec.convert(sites, dict[str, Site])
                 for name, namespace in nodes.items():
-                    self._entrances.node(name, _pid(fd) or -1, namespace)
+                    self._entrances.node(name, pid_of(fd) or -1, namespace)
                 os.close(fd)
                 self.up.set()
             case {"event": "started"}:
@@ -336,7 +130,7 @@ class LocalCluster:
         member, incarnation = message["member"], message["incarnation"]
         epoch = self._deployment.epoch_mono_s
         events = self._deployment.run_dir / "members" / member / f"events-{incarnation}.jsonl"
-        pid = _pid(pidfd) or -1
+        pid = pid_of(pidfd) or -1
         lines = Lines(member, incarnation, epoch)
         node, address, site = message["node"], message["address"], msgspec.convert(message["site"], Site)
         self._lives[member] = Life(member, incarnation, node, pid, pidfd, message["mark"], site, events, lines)
@@ -395,51 +189,3 @@ async def _end(lives: list[Life], number: int, within_s: float) -> None:
     with anyio.move_on_after(within_s):
         for life in lives:
             await life.exited.wait()
-
-
-async def _see_stopped(life: Life, pid: int, what: str, stopped: bool) -> Proof:
-    state = "stopped" if stopped else "running again"
-    while True:
-        stat = owner.stat(pid)
-        if stat is None:
-            raise InjectionRefused(f"the {what} ended")
-        if (stat[0] in "Tt") is stopped:
-            return Proof(life.member, life.incarnation, f"process {pid} is {state}")
-        await anyio.sleep(0.001)
-
-
-def _named(lives: list[Life]) -> str:
-    return ", ".join(sorted(life.member for life in lives)) or "no members"
-
-
-@contextmanager
-def _watch(pidfd: int) -> Iterator[int]:
-    """A copy of a pidfd to wait on: two tasks may not wait on one, and its life may be closed meanwhile."""
-    copy = os.dup(pidfd)
-    try:
-        yield copy
-    finally:
-        os.close(copy)
-
-
-def _pid(pidfd: int) -> int | None:
-    """The process's pid as this process sees it; None when it is gone."""
-    text = Path(f"/proc/self/fdinfo/{pidfd}").read_text()
-    fields = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
-    pid = int(fields["Pid"])
-    return pid if pid > 0 else None
-
-
-def find_in_pod(main: int, pid: int) -> int | None:
-    """The machine's pid of the process that has `pid` in the pid namespace led by `main`."""
-    try:
-        namespace = os.readlink(f"/proc/{main}/ns/pid")
-    except OSError:
-        return None
-    for candidate in owner.pids():
-        with suppress(OSError):
-            status = Path(f"/proc/{candidate}/status").read_text()
-            numbers = status.partition("\nNSpid:")[2].partition("\n")[0].split()
-            if numbers and int(numbers[-1]) == pid and os.readlink(f"/proc/{candidate}/ns/pid") == namespace:
-                return candidate
-    return None

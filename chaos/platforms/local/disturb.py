@@ -1,0 +1,181 @@
+"""Disturbing a local cluster: each injection of the closed set, by signals, by the host, or by the injector."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+
+import anyio
+
+from chaos.model.injections import (
+    Delete,
+    Drain,
+    Evict,
+    FaultPoint,
+    HeldInjection,
+    LinkDown,
+    NodeDown,
+    NoNames,
+    OneShot,
+    Process,
+    Proof,
+    Signal,
+)
+from chaos.model.ports import Hold, InjectionRefused
+from chaos.platforms import faultpoints
+from chaos.platforms.local import owner
+from chaos.platforms.local.commands import Commands
+from chaos.platforms.local.holds import Holds
+from chaos.platforms.local.lives import Life, Lives, pid_of, watch
+
+GONE_S = 5.0
+DRAIN_GRACE_S = 5.0
+
+
+class Disturbances:
+    """What can be done to the members of one cluster. `separate`: pods are namespaces, not plain processes."""
+
+    def __init__(self, lives: Lives, commands: Commands, holds: Holds, separate: bool) -> None:
+        self._lives = lives
+        self._commands = commands
+        self._holds = holds
+        self._separate = separate
+
+    async def inject(self, injection: OneShot) -> Proof:
+        match injection:
+            case Delete(member):
+                return await self._delete(self._lives.alive(member))
+            case Evict(member, grace_s):
+                return await self._evict(self._lives.alive(member), grace_s)
+            case Signal(member, process, number):
+                return await self._signal(self._lives.alive(member), process, number)
+
+    def hold(self, injection: HeldInjection) -> AbstractAsyncContextManager[Hold]:
+        target = injection.target
+        match injection:
+            case FaultPoint():
+                life = self._lives.alive(target)
+                return faultpoints.hold(injection, life.incarnation, self._scratch(life))
+            case NodeDown():
+                return self._node_down(target)
+            case Drain():
+                return self._drain(target)
+            case NoNames():
+                return self._no_names(self._lives.alive(target))
+            case _:
+                return self._holds.hold(injection, self._lives.site(target), self._lives.addresses())
+
+    @asynccontextmanager
+    async def _node_down(self, node: str) -> AsyncIterator[Hold]:
+        await self._commands.send("close", node=node, move=False)
+        try:
+            async with AsyncExitStack() as links:
+                on_node = self._lives.on(node)
+                for interface in self._lives.site(node).nics:
+                    down = LinkDown(node, interface)
+                    await links.enter_async_context(self._holds.hold(down, self._lives.site(node), {}))
+                for life in on_node:
+                    await self._delete(life)
+                held = Hold(node, Proof(node, 0, f"{_named(on_node)} are gone, and the links of {node} are down"))
+                yield held
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._commands.send("open", node=node)
+        held.reverted = Proof(node, 0, f"the links of {node} are up, and its members start again")
+
+    @asynccontextmanager
+    async def _drain(self, node: str) -> AsyncIterator[Hold]:
+        await self._commands.send("close", node=node, move=True)
+        try:
+            on_node = self._lives.on(node)
+            async with anyio.create_task_group() as evictions:
+                for life in on_node:
+                    evictions.start_soon(self._evict, life, DRAIN_GRACE_S)
+            held = Hold(node, Proof(node, 0, f"{_named(on_node)} have left {node}"))
+            yield held
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._commands.send("open", node=node)
+        held.reverted = Proof(node, 0, f"{node} takes members again")
+
+    @asynccontextmanager
+    async def _no_names(self, life: Life) -> AsyncIterator[Hold]:
+        if not self._separate:
+            raise InjectionRefused(f"{life.member} has no names of its own: plain processes share the machine's")
+        await self._commands.send("names", member=life.member, wanted="lost")
+        held = Hold(life.member, Proof(life.member, life.incarnation, f"no name resolves in {life.member}"))
+        try:
+            yield held
+        finally:
+            with anyio.CancelScope(shield=True):
+                evidence = f"names resolve again in {life.member}"
+                if life.exited.is_set():
+                    evidence = f"{life.member} is gone: nothing to give back"
+                else:
+                    await self._commands.send("names", member=life.member, wanted="back")
+                held.reverted = Proof(life.member, life.incarnation, evidence)
+
+    async def _delete(self, life: Life) -> Proof:
+        with watch(life.pidfd) as gone:
+            await self._commands.send("delete", member=life.member, incarnation=life.incarnation)
+            with anyio.move_on_after(GONE_S) as waited:
+                await anyio.wait_readable(gone)
+                if not self._separate:  # The kernel does not end the children; the host does, then says so.
+                    await life.exited.wait()
+        if waited.cancelled_caught:
+            raise InjectionRefused(f"{life.member} outlived SIGKILL by {GONE_S} s")
+        what = "its pid namespace" if self._separate else "all its processes"
+        return Proof(life.member, life.incarnation, f"main process {life.pid} is gone, with {what}")
+
+    async def _evict(self, life: Life, grace_s: float) -> Proof:
+        with watch(life.pidfd) as gone, suppress(ProcessLookupError):
+            signal.pidfd_send_signal(life.pidfd, signal.SIGTERM)
+            with anyio.move_on_after(grace_s) as waited:
+                await anyio.wait_readable(gone)
+            if waited.cancelled_caught:
+                return await self._delete(life)
+        return Proof(life.member, life.incarnation, f"main process {life.pid} ended within its grace of {grace_s:g} s")
+
+    async def _signal(self, life: Life, process: Process, number: int) -> Proof:
+        target = life.pidfd if process is Process.MAIN else life.trainer
+        if target is None:
+            raise InjectionRefused(f"{life.member} has told of no trainer in its life {life.incarnation}")
+        name = signal.Signals(number).name
+        what = f"{process.value} process of {life.member}"
+        with watch(target) as gone:
+            pid = pid_of(target)
+            if pid is None:
+                raise InjectionRefused(f"the {what} is gone already")
+            try:
+                signal.pidfd_send_signal(target, number)
+            except OSError as error:
+                raise InjectionRefused(f"{name} to the {what}: {error.strerror}") from error
+            with anyio.move_on_after(GONE_S) as waited:
+                if number in (signal.SIGSTOP, signal.SIGCONT):
+                    return await _see_stopped(life, pid, what, number == signal.SIGSTOP)
+                await anyio.wait_readable(gone)
+        if waited.cancelled_caught:
+            raise InjectionRefused(f"{name} was sent but not seen in force within {GONE_S} s on the {what}")
+        return Proof(life.member, life.incarnation, f"{process.value} process {pid} is gone")
+
+    def _scratch(self, life: Life) -> Path:
+        """The member's private folder; in namespaces only its processes see what is in it."""
+        folder = life.events.parent / "scratch"
+        return Path(f"/proc/{life.pid}/root{folder}") if self._separate else folder
+
+
+async def _see_stopped(life: Life, pid: int, what: str, stopped: bool) -> Proof:
+    state = "stopped" if stopped else "running again"
+    while True:
+        stat = owner.stat(pid)
+        if stat is None:
+            raise InjectionRefused(f"the {what} ended")
+        if (stat[0] in "Tt") is stopped:
+            return Proof(life.member, life.incarnation, f"process {pid} is {state}")
+        await anyio.sleep(0.001)
+
+
+def _named(lives: list[Life]) -> str:
+    return ", ".join(sorted(life.member for life in lives)) or "no members"
