@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
-from pathlib import Path
 
 import anyio
 
@@ -57,7 +56,7 @@ class Disturbances:
         match injection:
             case FaultPoint():
                 life = self._lives.alive(target)
-                return faultpoints.hold(injection, life.incarnation, self._scratch(life))
+                return faultpoints.hold(injection, life.incarnation, life.events.parent / "scratch")
             case NodeDown():
                 return self._node_down(target)
             case Drain():
@@ -159,11 +158,6 @@ class Disturbances:
         if waited.cancelled_caught:
             raise InjectionRefused(f"{name} was sent but not seen in force within {GONE_S} s on the {what}")
         return Proof(life.member, life.incarnation, f"{process.value} process {pid} is gone")
-
-    def _scratch(self, life: Life) -> Path:
-        """The member's private folder; in namespaces only its processes see what is in it."""
-        folder = life.events.parent / "scratch"
-        return Path(f"/proc/{life.pid}/root{folder}") if self._separate else folder
 
 
 async def _see_stopped(life: Life, pid: int, what: str, stopped: bool) -> Proof:

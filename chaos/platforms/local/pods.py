@@ -82,7 +82,7 @@ class Separate:
         self._groups = {node: cgroups.create_below(grant.groups, node, leaf=False) for node in spec.nodes()}
         self._started = 0
         for member in spec.members:
-            _mount_disk(spec.scratch(member.name))
+            _mount_disk(spec.disk(member.name))
         first = {member.name: self._address(number) for number, member in enumerate(spec.members)}
         self._names = Names(spec.platform_dir(), first)
 
@@ -207,7 +207,8 @@ def _spawn(
 ) -> Life:
     """Start `enter` as a child in a session of its own, its output in the life's log."""
     scratch = spec.scratch(member.name)
-    scratch.mkdir(parents=True, exist_ok=True)
+    disk = spec.disk(member.name)
+    disk.mkdir(parents=True, exist_ok=True)
     folder = scratch.parent
     values |= {"python": spec.python, "member": member.name, "incarnation": str(incarnation)}
     values |= {"events": str(folder / f"events-{incarnation}.jsonl"), "scratch": str(scratch)}
@@ -231,7 +232,7 @@ def _spawn(
         os.close(log)
         os.close(status_in_pod)
     os.set_blocking(status, False)
-    site = Site(member.name, incarnation, folder=str(scratch))
+    site = Site(member.name, incarnation, folder=str(disk))
     return Life(member, incarnation, values["address"], pid, os.pidfd_open(pid), status, started, mark, site)
 
 

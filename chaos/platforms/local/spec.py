@@ -39,6 +39,10 @@ class Spec(msgspec.Struct, frozen=True):
         """The private folder of a member."""
         return Path(self.run_dir, "members", member, "scratch")
 
+    def disk(self, member: str) -> Path:
+        """Its part for what is large: checkpoints."""
+        return self.scratch(member) / "disk"
+
     def platform_dir(self) -> Path:
         return Path(self.run_dir) / "platform"
 
