@@ -44,7 +44,7 @@ class LocalCluster:
         self._separate = isolation != "processes"
         self._entrances = Entrances(deployment.run_dir / "platform", isolation)
         self._holds = Holds(deployment.run_dir / "platform")
-        self._lives = Lives()
+        self._lives = Lives(deployment.workload.members())
         self._commands = Commands(control)
         self._disturbances = Disturbances(self._lives, self._commands, self._holds, self._separate)
         self._over = anyio.Event()

@@ -6,7 +6,7 @@ Pods are held by pidfds, which the host sends: a signal cannot hit a process tha
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,12 +47,15 @@ class Life:
 class Lives(dict[str, Life]):
     """Member -> the life it has now, and what the nodes are to an injection."""
 
-    def __init__(self) -> None:
+    def __init__(self, members: Collection[str]) -> None:
         super().__init__()
+        self._members = members
         self.node_sites: dict[str, Site] = {}
 
     def alive(self, member: str) -> Life:
         """InjectionRefused when the member is not alive."""
+        if member not in self._members:
+            raise InjectionRefused(f"there is no member {member}")
         life = self.get(member)
         if life is None or pid_of(life.pidfd) is None:
             raise InjectionRefused(f"{member} is not alive")
