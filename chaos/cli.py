@@ -31,7 +31,7 @@ from chaos.plan import plan as make_plan
 from chaos.platforms.local import doctor as local_doctor
 from chaos.platforms.local import sweep
 from chaos.platforms.local.platform import LocalPlatform
-from chaos.report import summary
+from chaos.report import catalogue, summary
 from chaos.report.live import watching
 from chaos.run.folder import claimed
 from chaos.run.runner import run as run_plan
@@ -120,6 +120,17 @@ def list_all() -> None:
     _print_list("experiments", whys)
     _print_list("faults", {name: registry.summary(kind) for name, kind in registry.faults().items()})
     _print_list("monitors", {name: registry.summary(kind) for name, kind in registry.monitors().items()})
+
+
+@app.command()
+def faults(as_json: Annotated[bool, typer.Option("--json", help="Print the catalogue as JSON.")] = False) -> None:
+    """Show every fault with its arguments and ranges, what it needs, and where on this machine it works."""
+    capabilities = {isolation: local_doctor.capabilities(isolation) for isolation in local_doctor.available()}
+    entries = catalogue.entries(registry.faults().values(), capabilities)
+    if as_json:
+        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(entries)) + b"\n")
+    else:
+        catalogue.show(entries, console)
 
 
 @app.command()

@@ -32,7 +32,11 @@ DESCRIBE_TIMEOUT_S = 30.0
 
 def plan(experiment: Experiment) -> Plan:
     """The plan of `experiment`, the same for the same seed. Raises BadInput."""
-    workload = describe(experiment.workload, experiment.seed)
+    return plan_for(experiment, describe(experiment.workload, experiment.seed))
+
+
+def plan_for(experiment: Experiment, workload: Workload) -> Plan:
+    """The plan of `experiment` with the job that `workload` describes."""
     topology = place(workload, experiment.topology.nodes, experiment.topology.restart)
     bare = Plan(experiment, workload, topology, ())
     planned = tuple(_plan_fault(*occurrence, bare) for occurrence in _occurrences(experiment))
@@ -146,10 +150,16 @@ def _plan_fault(name: str, where: str, spec: FaultSpec, after_s: float, plan: Pl
         rhythm=fault.rhythm,
         follow=spec.follow,
         removes=fault.removes,
-        needs=tuple(sorted(frozenset().union(*map(needs, injections)))),
+        needs=_needs(spec, injections),
     )
     _check_floor(where, planned, plan)
     return planned
+
+
+def _needs(spec: FaultSpec, injections: tuple[Injection, ...]) -> tuple[str, ...]:
+    """What a fault needs; to wait at a point of the trainer takes fault points too."""
+    waits = {"fault_points"} if spec.at.point is not None else set()
+    return tuple(sorted(waits.union(*map(needs, injections))))
 
 
 def _targets(where: str, target: Target, members: tuple[str, ...], hits: int, chance: random.Random) -> tuple[str, ...]:

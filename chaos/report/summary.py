@@ -8,8 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from chaos.model.events import AnyEvent
-from chaos.model.experiment import Trigger
-from chaos.model.plan import Plan
+from chaos.model.plan import Plan, PlannedFault
 from chaos.model.verdict import Outcome, Verdict
 from chaos.report.live import told
 
@@ -25,7 +24,7 @@ def print_plan(plan: Plan, console: Console) -> None:
     for node in plan.topology.nodes():
         lines.append(f"  {node}: {', '.join(p.member for p in plan.topology.placements if p.node == node)}")
     lines += ["", f"  baseline: {experiment.baseline.steps} steps committed by every replica"]
-    lines += [f"  {fault.fault} on {', '.join(fault.targets)} {_when(fault.at)}" for fault in plan.faults]
+    lines += [f"  {fault.fault} on {_whom(fault)} {_when(fault)}" for fault in plan.faults]
     lines += [] if plan.faults else ["  no fault"]
     lines += [f"  quiesce: {experiment.quiesce.common_steps} more steps committed by every replica", ""]
     lines += [f"  judged by: {', '.join(experiment.monitors)}; seed {experiment.seed}"]
@@ -70,8 +69,22 @@ def _title(verdict: Verdict) -> str:
     return f"{verdict.experiment} (isolation: {verdict.isolation or 'unknown'})"
 
 
-def _when(at: Trigger) -> str:
-    return f"after step {at.step}" if at.step is not None else f"{at.seconds:g} s after the baseline"
+def _whom(fault: PlannedFault) -> str:
+    """The targets; for a role of the moment, the role."""
+    return ", ".join(fault.targets) or f"{fault.hits} {fault.role}"
+
+
+def _when(fault: PlannedFault) -> str:
+    """When a fault comes, and for how long."""
+    at = fault.at
+    if at.step is not None:
+        when = f"after step {at.step}"
+    elif at.seconds is not None:
+        when = f"{at.seconds:g} s after the baseline"
+    else:
+        when = f"at the next {at.event.value}" if at.event else f"at the point {at.point.value if at.point else ''}"
+    later = f" and {fault.after_s:.0f} s" if fault.after_s else ""
+    return f"{when}{later}" + (f", for {fault.for_s:g} s" if fault.for_s else "")
 
 
 def _say(console: Console, text: str) -> None:

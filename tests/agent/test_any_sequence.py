@@ -11,22 +11,24 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import (
     Bundle,
+    MultipleResults,
     RuleBasedStateMachine,
     consumes,
     initialize,
     invariant,
+    multiple,
     rule,
     run_state_machine_as_test,
 )
 
 from chaos.agent.client import Refused
-from chaos.agent.wire import TTL_S_MIN, State
+from chaos.agent.wire import TTL_S_MAX, TTL_S_MIN, State
 from chaos.model.injections import CpuLimit, Drop, Freeze, Interface, KernelInjection, LinkDown, Shape
 from tests.agent.cases import TARGET, no_nft
 from tests.agent.conftest import Agent, Pod, processes_of, run_in, wait_for
 
 EXAMPLES = int(os.environ.get("TORCHCHAOS_EXAMPLES", "8"))
-STEPS = 12
+STEPS = 10
 
 injections = st.one_of(
     st.builds(LinkDown, st.just(TARGET), st.sampled_from(Interface)),
@@ -54,11 +56,14 @@ class Sequence(RuleBasedStateMachine):
     def nothing_is_held(self) -> None:
         assert not self.agent.status()
 
-    @rule(target=leases, injection=injections)
-    def grant(self, injection: KernelInjection) -> str:
+    @rule(target=leases, several=st.lists(injections, min_size=1, max_size=4))
+    def grant(self, several: list[KernelInjection]) -> MultipleResults[str]:
+        return multiple(*map(self.grant_one, several))
+
+    def grant_one(self, injection: KernelInjection, ttl_s: float = TTL_S_MAX) -> str:
         self.count += 1
         lease = f"{id(self)}.{self.count}"
-        assert self.agent.grant(self.pod, injection, lease)
+        assert self.agent.grant(self.pod, injection, lease, ttl_s)
         self.held[lease] = injection
         return lease
 
@@ -90,10 +95,9 @@ class Sequence(RuleBasedStateMachine):
 
     @rule(target=leases, injection=injections)
     def expire(self, injection: KernelInjection) -> str:
-        self.count += 1
-        lease = f"{id(self)}.{self.count}"
-        self.agent.grant(self.pod, injection, lease, ttl_s=TTL_S_MIN)
+        lease = self.grant_one(injection, TTL_S_MIN)
         wait_for("it expires", lambda: lease not in self.agent.status())
+        del self.held[lease]
         self.ended[lease] = State.EXPIRED
         return lease
 

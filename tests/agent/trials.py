@@ -67,14 +67,14 @@ def trial(agent: Agent, pod: Pod, victim: str, chance: random.Random) -> Trial:
     while not held.empty():
         done.held.append(held.get())
     if "agent" in victim:
-        wait_for("what the kernel ends by itself", lambda: _timed_are_over(pod, before), 2 * TTL_S)
+        wait_for("what the kernel ends by itself", lambda: _timed_are_over(pod, before))
         agent.start()
     else:
-        wait_for("all leases to end", lambda: not agent.status(), 2 * TTL_S)
+        wait_for("all leases to end", lambda: not agent.status())
     done.over_s = time.monotonic() - died
     client.kill()
     client.join(WAIT_S)
-    wait_for("a client's last word", lambda: not agent.status(), 2 * TTL_S)
+    wait_for("a client's last word", lambda: not agent.status())
     deadline = time.monotonic() + SETTLE_S
     while (left := difference(before, look(pod))) and time.monotonic() < deadline:
         pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -19,7 +20,7 @@ TOY = ("--set", "workload.program=toyjob", "--set", "workload.recipe=toy")
         (["run", "replica-lost", "--set", "workload.min_replicas=4"], "more than workload.replicas 3"),
         (["run", "replica-lost", "--set", "faults.0.at.step=9999"], "the job's last step is 400"),
         (["run", "replica-lost", "--set", "faults.0.fault=pod.kil"], "did you mean 'pod.kill'?"),
-        (["run", "replica-lost", *TOY, "--set", "faults.0.target.role=node"], "role 'node' does not exist in this job"),
+        (["run", "replica-lost", *TOY, "--set", "faults.0.target.role=node"], "role 'node' cannot be hit by pod.kill"),
         (["run", "replica-lost", *TOY, "--isolation", "jail"], "'jail'"),
         (["run", "replica-lost", *TOY, "--runs", "/proc/runs"], "/proc/runs cannot hold runs"),
         (["run", "--sead", "3", "steady"], "No such option"),
@@ -90,6 +91,24 @@ def test_list_names_everything_with_a_reason(chaos):
     assert done.returncode == 0
     for name in ("replica-lost", "steady", "pod.kill", "process.kill", "same_state", "replicas_rejoin"):
         assert name in done.stdout
+
+
+def test_faults_tells_arguments_needs_and_where_they_work(chaos):
+    done = chaos("faults")
+    assert done.returncode == 0
+    assert "rate_mbit_s: 200.0  (number from 0.1 to 32,000)" in done.stdout
+    assert "needs links, nft; works here " in done.stdout
+    told = json.loads(chaos("faults", "--json").stdout)
+    (delay,) = [entry for entry in told if entry["name"] == "network.delay"]
+    assert delay["needs"] == ["links", "netem"]
+    assert delay["schema"]["$defs"]["NetworkDelay"]["properties"]["delay_ms"]["maximum"] == 1000
+
+
+@pytest.mark.parametrize("experiment", ["heal-kill-donor", "storm", "pod-kill"])
+def test_a_plan_says_what_is_known_beforehand(chaos, experiment):
+    done = chaos("plan", experiment)
+    assert done.returncode == 0, done.stderr
+    assert ("on 1 donor at the point in_serve" in done.stdout) is (experiment == "heal-kill-donor")
 
 
 def test_help_names_the_exit_codes(chaos):

@@ -1,26 +1,177 @@
-"""The faults that come with torchchaos, as the planner sees them."""
+"""The faults that come with torchchaos, as the planner sees them, and their catalogue."""
 
 from __future__ import annotations
 
 import signal
+from typing import Any
 
-from chaos.api import Aim, Delete, Process, Restart, Signal
-from chaos.model.topology import Topology
-from faults.pod_kill import PodKill
-from faults.process_kill import ProcessKill
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import inspect
 
-TOPOLOGY = Topology((), Restart.ALWAYS)
+from chaos.api import (
+    Aim,
+    Delete,
+    Direction,
+    Drop,
+    Fault,
+    Held,
+    Interface,
+    LinkDown,
+    Process,
+    Restart,
+    Rhythm,
+    Signal,
+)
+from chaos.load import load, shipped
+from chaos.model.aim import MOMENT_ROLES, candidates
+from chaos.model.injections import Injection, needs
+from chaos.model.topology import CONTROL_NODE, Topology, place
+from chaos.model.workload import Role, Workload
+from chaos.registry import faults
+from chaos.report import catalogue
+from faults.network_blackhole import NetworkBlackhole
+from faults.network_partition import NetworkPartition
+from faults.nic_down import NicDown
+from faults.nic_flap import NicFlap
+
+REPLICAS = tuple(f"replica-{index}" for index in range(4))
+MEMBERS = {"lighthouse": ("lighthouse",), "controller": ("controller",), "replica": REPLICAS}
+WORKLOAD = Workload(1, "a-job", 4, 2, 100, {role: Role(names, ("run",)) for role, names in MEMBERS.items()})
+TOPOLOGY: Topology = place(WORKLOAD, 2, Restart.ALWAYS)
+
+KNOWN_NEEDS = {"links", "nft", "netem", "names", "disk", "fault_points", "cgroup.cpu", "cgroup.memory", "cgroup.io"}
+AIMED = [(kind, role) for kind in faults().values() for role in sorted(kind.roles)]
 
 
-def test_pod_kill() -> None:
-    assert PodKill.name == "pod.kill"
-    assert tuple(PodKill().injections(Aim(("lighthouse",), TOPOLOGY))) == (Delete("lighthouse"),)
-    assert {"replica", "lighthouse", "controller"} == PodKill.roles
+def members(role: str) -> tuple[str, ...]:
+    return candidates("here", role, TOPOLOGY)
 
 
-def test_process_kill() -> None:
-    assert ProcessKill.name == "process.kill"
-    assert tuple(ProcessKill().injections(Aim(("replica-1",), TOPOLOGY))) == (
-        Signal("replica-1", Process.TRAINER, signal.SIGKILL),
+def injections(fault: Fault, *targets: str) -> tuple[Injection, ...]:
+    return tuple(fault.injections(Aim(targets, TOPOLOGY)))
+
+
+def hit(injection: Injection) -> str:
+    return injection.target if isinstance(injection, Held) else injection.member
+
+
+def values(info: Any) -> st.SearchStrategy[Any]:
+    """What a search would draw for an argument of this type: from its range."""
+    match info:
+        case inspect.EnumType():
+            return st.sampled_from([member.value for member in info.cls])
+        case inspect.BoolType():
+            return st.booleans()
+        case inspect.IntType():
+            return st.integers(info.ge, info.le)
+        case inspect.FloatType():
+            low, high = (info.ge, info.gt), (info.le, info.lt)
+            return st.floats(
+                next(bound for bound in low if bound is not None),
+                next(bound for bound in high if bound is not None),
+                exclude_min=info.gt is not None,
+                exclude_max=info.lt is not None,
+            )
+    raise AssertionError(f"an argument of a type without a range: {info}")
+
+
+def arguments(kind: type[Fault]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({field.encode_name: values(field.type) for field in inspect.type_info(kind).fields})
+
+
+@settings(max_examples=600, deadline=None)
+@given(data=st.data(), aimed=st.sampled_from(AIMED))
+def test_any_fault_with_any_arguments_makes_injections_that_survive_their_file(data, aimed) -> None:
+    kind, role = aimed
+    fault = msgspec.convert(data.draw(arguments(kind)), kind)
+    target = data.draw(st.sampled_from(members(role)))
+    made = injections(fault, target)
+    assert made
+    assert msgspec.json.decode(msgspec.json.encode(made), type=tuple[Injection, ...]) == made
+    for injection in made:
+        assert hit(injection) in {target, *TOPOLOGY.on(target)}
+        assert needs(injection) <= KNOWN_NEEDS
+
+
+@pytest.mark.parametrize(("kind", "role"), AIMED, ids=lambda one: getattr(one, "name", one))
+def test_defaults_hit_what_they_are_aimed_at_and_are_held_or_not_whatever_that_is(kind, role) -> None:
+    both = members(role)[:2]
+    made = [injection for target in both for injection in injections(kind(), target)]
+    assert {hit(injection) for injection in made} in (
+        {*both},
+        {member for node in both for member in TOPOLOGY.on(node)},
     )
-    assert {"replica"} == ProcessKill.roles
+    assert len({isinstance(injection, Held) for injection in made}) == 1
+    assert kind.roles <= {*MEMBERS, "node", *MOMENT_ROLES}
+
+
+def test_each_fault_has_an_experiment_of_its_name_that_uses_it() -> None:
+    for name in faults():
+        experiment = name.translate(str.maketrans("._", "--"))
+        assert experiment in shipped()
+        assert name in [spec.fault for spec in load(experiment).faults]
+
+
+def test_the_control_plane_is_never_on_a_node_that_is_hit() -> None:
+    assert members("node") == ("node-0", "node-1")
+    assert CONTROL_NODE in TOPOLOGY.nodes()
+
+
+def test_kills_of_pods_and_of_processes() -> None:
+    assert injections(faults()["pod.kill"](), "lighthouse") == (Delete("lighthouse"),)
+    for name, number in (("kill", signal.SIGKILL), ("terminate", signal.SIGTERM), ("segfault", signal.SIGSEGV)):
+        killed = injections(faults()[f"process.{name}"](), "replica-1")
+        assert killed == (Signal("replica-1", Process.TRAINER, number),)
+    for name in ("lighthouse", "controller"):
+        assert injections(faults()[f"{name}.kill"](), name) == (Signal(name, Process.MAIN, signal.SIGKILL),)
+
+
+def test_a_partition_is_between_the_targets_and_the_other_replicas() -> None:
+    assert injections(NetworkPartition(), "replica-1", "replica-2") == (
+        Drop("replica-1", ("replica-0", "replica-3")),
+        Drop("replica-2", ("replica-0", "replica-3")),
+    )
+    assert injections(NetworkPartition(one_way=True), "node-1") == (
+        Drop("replica-1", ("replica-0", "replica-2"), Direction.OUT),
+        Drop("replica-3", ("replica-0", "replica-2"), Direction.OUT),
+    )
+    with pytest.raises(ValueError, match="nobody to be cut off from"):
+        injections(NetworkPartition(), *REPLICAS)
+
+
+def test_a_blackhole_takes_the_control_plane_from_a_replica_and_everyone_from_the_control_plane() -> None:
+    assert injections(NetworkBlackhole(), "replica-0") == (Drop("replica-0", ("lighthouse", "controller")),)
+    assert injections(NetworkBlackhole(), "lighthouse") == (Drop("lighthouse"),)
+
+
+def test_a_flapping_nic_is_a_nic_that_is_down_now_and_then() -> None:
+    flap = NicFlap(Interface.CONTROL, period_s=2.0, duty=0.25)
+    assert injections(flap, "replica-0") == (LinkDown("replica-0", Interface.CONTROL),)
+    assert flap.rhythm == Rhythm(2.0, 0.25)
+    assert NicDown().rhythm is None
+
+
+def entries() -> dict[str, catalogue.Entry]:
+    here = {"namespaces": frozenset(KNOWN_NEEDS), "processes": frozenset({"fault_points"})}
+    return {entry.name: entry for entry in catalogue.entries(faults().values(), here)}
+
+
+def test_the_catalogue_says_of_every_fault_what_a_person_asks() -> None:
+    for name, entry in entries().items():
+        assert entry.summary.endswith(".") and entry.why.startswith("Why it happens: "), name
+        assert entry.roles and not any(argument.required for argument in entry.arguments)
+        assert entry.lacks["namespaces"] == ()
+    slow = entries()["network.delay"]
+    assert (slow.held, slow.removes, slow.needs) == (True, False, ("links", "netem"))
+    assert slow.lacks["processes"] == ("links", "netem")
+    assert slow.roles == ("node", "replica")
+    assert slow.arguments == (
+        catalogue.Argument("interface", "control or data", "data", False),
+        catalogue.Argument("delay_ms", "number from 0.1 to 1,000", 20.0, False),
+        catalogue.Argument("jitter", "number from 0 to 1", 0.0, False),
+    )
+    assert not entries()["pod.kill"].held
+    assert msgspec.json.encode(list(entries().values()))

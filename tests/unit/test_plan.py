@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+
 import msgspec
 import pytest
 
-from chaos.load import load
+from chaos.load import load, shipped
+from chaos.model.aim import MOMENT_ROLES
 from chaos.model.errors import BadInput
+from chaos.model.experiment import WorkloadSpec
 from chaos.model.injections import Delete
 from chaos.model.plan import Plan
 from chaos.model.topology import CONTROL_NODE
-from chaos.plan import check_capabilities, plan
+from chaos.model.workload import Workload
+from chaos.plan import check_capabilities, describe, plan, plan_for
 
 TOY = ["workload.program=toyjob", "workload.recipe=toy"]
 
@@ -123,3 +128,35 @@ def test_a_missing_capability_names_fault_and_remedy():
     needing = msgspec.structs.replace(planned.faults[0], needs=("netem",))
     with pytest.raises(BadInput, match=r"pod\.kill needs netem, which neither the local platform here nor the job has; `chaos doctor`"):
         check_capabilities(msgspec.structs.replace(planned, faults=(needing,)), "local", frozenset({"other"}))
+
+
+@functools.cache
+def described(spec: bytes, seed: int) -> Workload:
+    """The real job's description; most experiments have the same."""
+    return describe(msgspec.json.decode(spec, type=WorkloadSpec), seed)
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_shipped_experiments_plan_on_the_job_that_comes_with_torchchaos(name):
+    experiment = load(name)
+    planned = plan_for(experiment, described(msgspec.json.encode(experiment.workload), experiment.seed))
+    assert msgspec.json.decode(msgspec.json.encode(planned), type=Plan) == planned
+    for fault in planned.faults:
+        assert fault.targets or fault.role in MOMENT_ROLES
+        assert bool(fault.targets) == bool(fault.injections)
+
+
+def test_who_is_hit_at_a_point_needs_a_trainer_with_points():
+    assert toy("faults.0.at={point: in_allreduce}", "faults.0.target={role: at_point}").faults[0].needs == (
+        "fault_points",
+    )
+
+
+@pytest.mark.parametrize(("role", "refused"), [("donor", False), ("at_point", True), ("replica", True)])
+def test_a_fault_that_names_a_role_of_the_moment_hits_that_role_only(role, refused):
+    overrides = ("faults.0.fault=heal.kill_donor", f"faults.0.target={{role: {role}}}")
+    if refused:
+        with pytest.raises(BadInput, match=f"role '{role}' cannot be hit by heal.kill_donor; .*donor"):
+            toy(*overrides)
+    else:
+        assert toy(*overrides).faults[0].role == "donor"
