@@ -80,13 +80,15 @@ class Agent:
             raise
 
     async def _keep(self, grant: Grant, hold: Hold) -> None:
+        renewed_s = anyio.current_time()
         while not hold.lost:
             await anyio.sleep(grant.ttl_s / RENEWALS_PER_TTL)
             try:
                 reply = await self.renew(grant.lease)
-                hold.lost = reply.error
-            except AgentLost:
-                continue  # Its successor will say that the lease is over.
+                hold.lost, renewed_s = reply.error, anyio.current_time()
+            except AgentLost as error:  # A successor may be on its way, and will say how the lease ended.
+                if anyio.current_time() - renewed_s > grant.ttl_s:
+                    hold.lost = str(error)
             except Refused as error:
                 hold.lost = str(error)
 

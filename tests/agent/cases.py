@@ -111,14 +111,8 @@ def look(pod: Pod) -> Seen:
     """All of a pod that an injection could change, as the usual programs and files show it."""
     seen = {}
     for where, process in (("pod", pod.main), ("node", pod.node)):
-        for what in (
-            "-o link",
-            "-o addr",
-            "route show table all",
-            "-6 route show table all",
-            "neigh show nud permanent",
-        ):
-            seen[f"{where}: ip {what}"] = "\n".join(sorted(run_in(process.pid, "ip", *what.split()).splitlines()))
+        shown = run_in(process.pid, "ip", "-o", "-batch", "-", text=_SHOWN)
+        seen[f"{where}: ip"] = "\n".join(sorted(shown.splitlines()))
         seen[f"{where}: tc"] = run_in(process.pid, "tc", "qdisc", "show")
         if not no_nft():
             seen[f"{where}: nft"] = run_in(process.pid, "nft", "list", "ruleset")
@@ -135,7 +129,7 @@ def look(pod: Pod) -> Seen:
     return seen
 
 
-_SHOWN = ("-o link", "-o addr", "route show table all", "-6 route show table all", "neigh show nud permanent")
+_SHOWN = "link show\naddr show\nroute show table all\nneigh show nud permanent\n"
 _LIMITS = {
     *("cpu.cfs_quota_us", "memory.limit_in_bytes", "memory.oom_control"),
     *("blkio.throttle.read_bps_device", "blkio.throttle.write_bps_device"),

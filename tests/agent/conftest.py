@@ -22,7 +22,7 @@ import pytest
 from chaos.agent import client
 from chaos.agent.linux.freeze import started
 from chaos.agent.linux.namespaces import inside
-from chaos.agent.wire import Grant, Reply, State
+from chaos.agent.wire import TTL_S_MAX, Grant, Reply, State
 from chaos.model.injections import Interface, KernelInjection
 from chaos.model.site import Link, MainProcess, Namespace, Nic, Site
 
@@ -253,7 +253,7 @@ class Agent:
         pod: Pod | Site,
         injection: KernelInjection,
         lease: str = "lease-1",
-        ttl_s: float = 10.0,
+        ttl_s: float = TTL_S_MAX,
         **peers: tuple[str, ...],
     ) -> str:
         site = pod if isinstance(pod, Site) else pod.site

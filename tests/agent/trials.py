@@ -52,7 +52,7 @@ def trial(agent: Agent, pod: Pod, victim: str, chance: random.Random) -> Trial:
     all_cases = chance.sample(cases(), k=len(cases()))
     grants = [Grant(case.name, TTL_S, case.injection, case.at(pod.site)) for case in all_cases]
     held: multiprocessing.SimpleQueue[str] = _fork.SimpleQueue()
-    client = _fork.Process(target=_hold_all, args=(agent.socket, grants, held))
+    client = _fork.Process(target=_hold_all, args=(agent.socket, grants, held), daemon=True)
     client.start()
     try:
         first = held.get()
