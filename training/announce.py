@@ -77,7 +77,7 @@ class Ask(Message, frozen=True, kw_only=True, tag="ask"):
 
 
 class StopAfter(Message, frozen=True, kw_only=True, tag="stop_after"):
-    """To a trainer: end once update ``step`` is committed."""
+    """To a trainer: commit nothing beyond update ``step``, and end."""
 
     step: int
 

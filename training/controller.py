@@ -99,6 +99,7 @@ class Controller:
         self._failures: Counter[str] = Counter()
         self._finished: set[str] = set()
         self._steps: dict[str, int] = {}
+        self._last_step: int | None = None
         self._news = asyncio.Event()
         self._stop = asyncio.Event()
 
@@ -230,6 +231,8 @@ class Controller:
         self._trainers[key] = line
         if (life := self._lives.get(hello.name)) is not None and life.key == key:
             life.trainer_came.set()
+        if self._last_step is not None:
+            line.send(announce.StopAfter(step=self._last_step))
         try:
             while (message := await line.read()) is not None:
                 self._heard(hello.name, message)
@@ -269,6 +272,7 @@ class Controller:
             await self._ask_to_stop()
             await self._until(lambda: not self._unfinished(), settings.stop_grace_s)
             return "stopped"
+        self._end_after(0)
         await self._until(lambda: not self._unfinished(), settings.finish_grace_s)
         return "steps_reached"
 
@@ -293,10 +297,17 @@ class Controller:
         for line in lines.values():
             line.send(announce.Ask())
         await self._until(lambda: lines.keys() <= self._steps.keys() | self._finished, ASK_TIMEOUT_S)
-        last = max(self._steps.values(), default=0) + STOP_MARGIN_STEPS
-        log.info("stop after step %d", last)
+        self._end_after(max(self._steps.values(), default=0) + STOP_MARGIN_STEPS)
+
+    def _end_after(self, step: int) -> None:
+        """No trainer, now or later, may commit an update beyond ``step``.
+
+        Once one has made all steps that is 0 for the rest: they had the time of its farewell to make the last one too;
+        later, without it to heal from, they would train a history of their own, from the start if they are new.
+        """
+        self._last_step = step
         for line in self._unfinished().values():
-            line.send(announce.StopAfter(step=last))
+            line.send(announce.StopAfter(step=step))
 
 
 class JobOver(Exception):

@@ -84,6 +84,7 @@ class ReplicaManager(torchft.Manager):  # type: ignore[misc]
     def __init__(self, *, leave_on_error: bool, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._leave_on_error = leave_on_error
+        self._last_step: int | None = None
         self.watch: Watch | None = None
         self._cached_state: dict[str, object] | None = None
         self._client: Any = WatchedClient(self._client, self)
@@ -95,6 +96,15 @@ class ReplicaManager(torchft.Manager):  # type: ignore[misc]
     def cache_state(self) -> None:
         """Collect the state to hand out. Main thread only, between two steps."""
         self._cached_state = super()._manager_state_dict()
+
+    def end_after(self, step: int) -> None:
+        """Commit no update beyond ``step``: the others may be gone, and alone we would write a history of our own."""
+        self._last_step = step
+
+    def should_commit(self, timeout: timedelta | None = None) -> bool:
+        if self._last_step is not None and self._step >= self._last_step:
+            self.report_error(RuntimeError(f"the job ends after step {self._last_step}"))
+        return bool(super().should_commit(timeout))
 
     def report_error(self, e: Exception) -> None:
         """Note the error; over Gloo, also leave the group, so that no peer waits for us until its timeout."""

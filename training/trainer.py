@@ -80,8 +80,9 @@ class ReplicaTrainer(FaultTolerantTrainer):  # type: ignore[misc]
         self.train()
 
     def stop(self, after_step: int) -> None:
-        """Ask for the end once update ``after_step`` is committed; callable from any thread."""
+        """Commit nothing beyond update ``after_step``, and end; callable from any thread."""
         self.stop_step = after_step
+        self.manager.end_after(after_step)
 
     def should_continue_training(self) -> bool:
         committed = self.manager.current_step()

@@ -298,6 +298,16 @@ async def test_one_that_cannot_finish_is_not_waited_for_long() -> None:
 
 
 @in_loop
+async def test_nobody_trains_on_alone_when_another_has_made_all_steps() -> None:
+    async with running(replicas=3) as job:
+        (_, first), (_, slow) = await job.member("replica-0"), await job.member("replica-1")
+        first.say(announce.Finished(reason="steps_reached"))
+        assert await slow.hear() == announce.StopAfter(step=0)
+        late = await job.trainer("replica-2")
+        assert await late.hear() == announce.StopAfter(step=0)
+
+
+@in_loop
 async def test_a_stop_request_ends_all_trainers_after_the_same_step() -> None:
     async with running(replicas=2) as job:
         trainers = [(await job.member(name))[1] for name in ("replica-0", "replica-1")]
