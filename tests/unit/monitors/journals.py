@@ -16,7 +16,20 @@ from typing import Any
 
 import msgspec
 
-from chaos.api import Delete, Finding, Limits, Outcome, Process, Signal, events
+from chaos.api import (
+    CpuLimit,
+    Delete,
+    Finding,
+    Freeze,
+    Held,
+    Injection,
+    Limits,
+    NodeDown,
+    Outcome,
+    Process,
+    Signal,
+    events,
+)
 from chaos.model.experiment import Experiment, Trigger, WorkloadSpec
 from chaos.model.history import History
 from chaos.model.injections import Proof
@@ -166,20 +179,52 @@ class Story:
     # What befalls them.
 
     def kill(self, *members: str, process: bool = False) -> Story:
-        """A planned fault hits members: decided now, gone after 10 ms, proven after 20 ms."""
+        """A planned fault kills members: decided now, gone after 10 ms, proven after 20 ms."""
         injections = tuple(Signal(m, Process.TRAINER, 9) if process else Delete(m) for m in members)
-        name = "process.kill" if process else "pod.kill"
-        fault = PlannedFault(f"fault-{len(self.faults)}", name, Trigger(step=1), "replica", members, injections)
-        self.faults.append(fault)
-        aimed = {"targets": members, "injections": injections}
-        self.say(events.FaultStarted, "runner", fault_id=fault.id, fault=name, trigger="step 1", **aimed)
-        for member, injection in zip(members, injections, strict=True):
+        for member in members:
             self.say(events.MemberExited, member, 0.01, status=-9)
-            proof = Proof(member, self.incarnation[member], "pid 100 is gone")
-            told = {"fault_id": fault.id, "injection": injection, "proof": proof, "latency_s": 0.02}
-            self.say(events.InjectionInForce, "runner", 0.02, **told)
-            self.group.discard(member)
+        self.group -= set(members)
+        return self.strike("process.kill" if process else "pod.kill", *injections)
+
+    def power_off(self, node: str) -> Story:
+        """A node is down with all that is on it."""
+        on_it = self.topology.on(node)
+        for member in on_it:
+            self.say(events.MemberExited, member, 0.01, status=-9)
+        self.group -= set(on_it)
+        return self.strike("node.down", NodeDown(node))
+
+    def strike(self, name: str, *injections: Injection, removes: bool = True) -> Story:
+        """A planned fault is decided now and proven in force after 20 ms."""
+        targets = tuple(dict.fromkeys(map(_target, injections)))
+        number = f"fault-{len(self.faults)}"
+        fault = PlannedFault(number, name, Trigger(step=1), "replica", targets, injections, removes=removes)
+        self.faults.append(fault)
+        aimed = {"targets": targets, "injections": injections, "removes": removes}
+        self.say(events.FaultStarted, "runner", fault_id=fault.id, fault=name, trigger="step 1", **aimed)
+        return self.hold(fault)
+
+    def hold(self, fault: PlannedFault) -> Story:
+        """All injections of a fault are proven in force after 20 ms."""
+        for injection in fault.injections:
+            self._proven(events.InjectionInForce, fault, injection)
         return self.wait(0.02)
+
+    def release(self, fault: PlannedFault | None = None) -> Story:
+        """All injections of a fault, the newest one, are proven undone after 20 ms."""
+        fault = fault or self.faults[-1]
+        for injection in fault.injections:
+            self._proven(events.InjectionReverted, fault, injection)
+        return self.wait(0.02)
+
+    def _proven(self, kind: Callable[..., Event], fault: PlannedFault, injection: Injection) -> None:
+        target = _target(injection)
+        proof = Proof(target, self.incarnation.get(target, 0), "read back")
+        self.say(kind, "runner", 0.02, fault_id=fault.id, injection=injection, proof=proof, latency_s=0.02)
+
+    def freeze(self, member: str) -> Story:
+        self.group.discard(member)
+        return self.strike("process.freeze", Freeze(member))
 
     def restart(self, member: str, node: str = "node-0") -> Story:
         """The platform starts the next incarnation."""
@@ -231,6 +276,10 @@ class Story:
         return numbered(sorted(self.told, key=lambda event: event.t_s))
 
 
+def _target(injection: Injection) -> str:
+    return injection.target if isinstance(injection, Held) else injection.member
+
+
 def numbered(told: Iterable[Event]) -> list[Event]:
     return [msgspec.structs.replace(event, seq=seq) for seq, event in enumerate(told)]
 
@@ -263,6 +312,35 @@ def lost_and_back(replicas: int = 3) -> Story:
     """... and comes back: two steps until it is restarted, nine until its trainer is built, one until it joins."""
     story = lost(replicas).train(2).restart("replica-1").train(9).build("replica-1").train(1)
     return story.join("replica-1").train(10).drain().end()
+
+
+def frozen(replicas: int = 3) -> Story:
+    """replica-1 stands still at step 12; its peers go on without it for 10 steps, then it may go on."""
+    story = Story(replicas).deploy().train(12).phase("disturb").wait(0.1).freeze("replica-1").wait(1.0)
+    return story.discard().regroup().train(10).release().phase("quiesce")
+
+
+def frozen_and_back(replicas: int = 3) -> Story:
+    """... and heals, in the same life, after another step."""
+    return frozen(replicas).train(1).join("replica-1").train(10).drain().end()
+
+
+def node_off_and_back(replicas: int = 4) -> Story:
+    """node-1 is off with replica-1 and replica-3 for 10 steps; they come back once it is on again."""
+    story = Story(replicas).deploy().train(12).phase("disturb").wait(0.1).power_off("node-1").wait(1.0)
+    story.discard().regroup().train(10).release().phase("quiesce")
+    for member in story.topology.on("node-1"):
+        story.restart(member, "node-1").train(4).build(member).join(member).train(2)
+    return story.train(10).drain().end()
+
+
+def slowed(replicas: int = 3) -> Story:
+    """replica-1 is slow, and so is everybody, for 10 steps."""
+    story = Story(replicas).deploy().train(12).phase("disturb").wait(0.1)
+    story.strike("cpu.starve", CpuLimit("replica-1", 0.2), removes=False)
+    for _ in range(10):
+        story.wait(1.5).train(1)
+    return story.release().phase("quiesce").train(10).drain().end()
 
 
 def judge(story: Story | list[Event], plan: Plan | None = None, **limits: Limits) -> dict[str, Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from journals import STEP_S, Story, about, judge, lost_and_back, steady
 
-from chaos.api import Outcome, events
+from chaos.api import Action, FaultPoint, Outcome, Point, events
 
 
 def finding(story: Story):
@@ -66,3 +66,29 @@ def test_a_victim_that_trains_on_was_not_killed() -> None:
     found = finding(story)
     assert found.outcome is Outcome.UNKNOWN
     assert found.reading.endswith("was not in force: replica-1 was called dead and tried step 13 afterwards")
+
+
+def ordered() -> Story:
+    story = Story().deploy().train(12)
+    order = FaultPoint("replica-1", Point.BEFORE_ALLREDUCE, Action.NAN, times=1)
+    return story.strike("gradient.nan", order, removes=False)
+
+
+def struck(story: Story, action: str = "nan", after_s: float = 0.0) -> Story:
+    fields = {"order": "fault-0.1", "point": "before_allreduce", "action": action, "step": 13}
+    return story.say(events.FaultPointHit, "replica-1", after_s, **fields)
+
+
+def test_an_order_that_was_carried_out() -> None:
+    """Perhaps before the proof that the trainer has it."""
+    for after_s in (0.3, -0.01):
+        assert finding(struck(ordered(), after_s=after_s).train(2).release().drain().end()).outcome is Outcome.PASS
+
+
+def test_an_order_at_a_point_that_was_never_reached() -> None:
+    for story in (ordered(), struck(ordered(), "delay"), struck(ordered(), after_s=-5.0)):
+        found = finding(story.train(2).release().drain().end())
+        assert found.outcome is Outcome.UNKNOWN
+        assert found.reading == (
+            "fault-0 (gradient.nan of replica-1) was ordered, but replica-1 never came to before_allreduce"
+        )

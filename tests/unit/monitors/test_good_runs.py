@@ -6,15 +6,33 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from journals import MONITORS, Story, about, failing, jittered, judge, judge_live, lost, lost_and_back, outcomes, steady
+from journals import (
+    MONITORS,
+    Story,
+    about,
+    failing,
+    frozen_and_back,
+    jittered,
+    judge,
+    judge_live,
+    lost,
+    lost_and_back,
+    node_off_and_back,
+    outcomes,
+    slowed,
+    steady,
+)
 
 from chaos.api import Outcome, events
 
 ALL_PASS = {monitor.name: Outcome.PASS for monitor in MONITORS}
 
 
+RUNS = (steady, lost_and_back, frozen_and_back, node_off_and_back, slowed)
+
+
 @pytest.mark.parametrize("replicas", [2, 3, 64])
-@pytest.mark.parametrize("run", [steady, lost_and_back])
+@pytest.mark.parametrize("run", RUNS)
 def test_a_good_run_passes(run, replicas: int) -> None:
     findings, broken = judge_live(run(replicas))
     assert outcomes(findings) == ALL_PASS
@@ -87,16 +105,21 @@ def test_a_faster_or_slower_machine_changes_nothing(factor: float) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 2**32), late_s_max=st.floats(0.0, 1.0), replicas=st.sampled_from([2, 3, 5]))
-def test_late_arrival_of_members_events_changes_nothing(seed: int, late_s_max: float, replicas: int) -> None:
-    story = lost_and_back(replicas)
+@given(
+    seed=st.integers(0, 2**32),
+    late_s_max=st.floats(0.0, 1.0),
+    replicas=st.sampled_from([2, 3, 5]),
+    run=st.sampled_from(RUNS),
+)
+def test_late_arrival_of_members_events_changes_nothing(seed: int, late_s_max: float, replicas: int, run) -> None:
+    story = run(replicas)
     findings, broken = judge_live(jittered(story.journal(), seed, late_s_max), story.plan)
     assert outcomes(findings) == ALL_PASS
     assert not broken
 
 
 @settings(max_examples=60, deadline=None)
-@given(data=st.data(), run=st.sampled_from([steady(), lost_and_back(), lost_and_back(2)]))
+@given(data=st.data(), run=st.sampled_from([lost_and_back(2), *(run() for run in RUNS)]))
 def test_a_journal_cut_short_is_never_a_pass_and_never_a_fail(data: st.DataObject, run: Story) -> None:
     told = run.journal()
     kept = told[: data.draw(st.integers(0, len(told) - 1), label="events kept")]

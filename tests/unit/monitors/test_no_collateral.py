@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from journals import Story, about, failing, judge, judge_live, lost, lost_and_back
+from journals import Story, about, failing, judge, judge_live, lost, lost_and_back, node_off_and_back, slowed
 
 from chaos.api import Outcome, events
 
@@ -81,3 +81,26 @@ def test_a_trainer_that_stops_by_itself_is_no_finished_job() -> None:
     found = judge(story.say(events.MemberExited, "replica-2", 0.1, status=0))["no_collateral"]
     assert found.outcome is Outcome.FAIL
     assert found.reading == "replica-2 exited with status 0 1.9 s after replica-1 was hit"
+
+
+def test_the_members_of_a_node_are_its_victims() -> None:
+    found = judge(node_off_and_back())["no_collateral"]
+    assert found.outcome is Outcome.PASS
+    assert found.measures["members_not_hit"] == 4
+
+
+def test_a_death_on_another_node_is_collateral() -> None:
+    story = node_off_and_back()
+    story.now_s = 20.0
+    found = judge(story.say(events.MemberExited, "replica-2", status=1))["no_collateral"]
+    assert found.outcome is Outcome.FAIL
+    assert found.reading == "replica-2 exited with status 1 8.8 s after node-1 was hit"
+
+
+def test_nobody_may_be_lost_over_a_fault_that_removes_nobody() -> None:
+    assert judge(slowed())["no_collateral"].measures["members_not_hit"] == 5
+    story = slowed()
+    story.now_s = 15.0
+    findings, broken = judge_live(story.say(events.MemberExited, "replica-1", status=1))
+    assert findings["no_collateral"].outcome is Outcome.FAIL
+    assert "no_collateral" in broken

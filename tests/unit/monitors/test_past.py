@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from journals import Story, about, lost_and_back
+from journals import Story, about, frozen_and_back, lost_and_back, node_off_and_back
 
 from chaos.api import Activity, events
 from chaos.model.history import History
@@ -46,3 +46,30 @@ def test_the_life_a_proof_names_is_hit_though_the_next_began_before_the_proof() 
     first, second = past.lives["replica-1"]
     assert (first.doomed is not None, second.doomed) == (True, None)
     assert past.lives_after(hit) == [second]
+
+
+def test_a_fault_of_a_node_hits_each_member_in_the_life_it_had() -> None:
+    past = history(node_off_and_back()).past
+    assert [(hit.member, hit.struck and hit.struck.incarnation) for hit in past.hits] == [
+        ("replica-1", 1),
+        ("replica-3", 1),
+    ]
+    assert past.aimed["fault-0"] == {"replica-1", "replica-3"}
+    (proof,) = past.in_force
+    assert all(hit.t_s == proof.t_s and hit.due_s > hit.t_s for hit in past.hits)
+
+
+def test_a_frozen_life_is_not_over() -> None:
+    (life,) = history(frozen_and_back()).past.lives["replica-1"]
+    assert not life.doomed
+
+
+def test_a_step_of_a_frozen_replica_that_its_peers_trained_anew_is_gone_with_its_heal() -> None:
+    """It had finished step 13 when it stood still; its peers had not, and did it again without it."""
+    story = Story().deploy().train(12).wait(0.1)
+    story._step("replica-1", 13, True, 0.0, "its own")
+    story.freeze("replica-1").wait(1.0).discard().regroup().train(10).release().join("replica-1").train(10)
+    past = history(story).past
+    assert {commit.member for commit in past.kept(13)} == {"replica-0", "replica-2"}
+    story.drop(about(events.HealEnded))
+    assert {commit.member for commit in history(story).past.kept(13)} == {"replica-0", "replica-1", "replica-2"}

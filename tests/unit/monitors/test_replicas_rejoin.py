@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import pytest
-from journals import Story, about, judge, lost, lost_and_back
+from journals import (
+    Story,
+    about,
+    frozen,
+    frozen_and_back,
+    judge,
+    lost,
+    lost_and_back,
+    node_off_and_back,
+    outcomes,
+    slowed,
+)
 
-from chaos.api import Outcome, events
+from chaos.api import Drain, Interface, LinkDown, MemoryLimit, Outcome, events
 from chaos.monitors.replicas_rejoin import ReplicasRejoinLimits
 
 
@@ -247,3 +258,142 @@ def test_lost_events_instead_of_a_return() -> None:
 def test_a_planned_hit_that_did_not_take_place() -> None:
     found = finding(lost_and_back().drop(about(events.InjectionInForce)))
     assert (found.outcome, found.reading) == (Outcome.UNKNOWN, "no replica was hit, though it was planned")
+
+
+def test_a_frozen_replica_comes_back_in_the_same_life() -> None:
+    found = finding(frozen_and_back())
+    assert found.outcome is Outcome.PASS
+    assert found.reading == (
+        "replica-1 came back 1.0 s after the fault's end, in the same life: heal 0.8, first commit 0.2; "
+        "11 steps were trained by 2 of 3 replicas"
+    )
+    assert found.measures == {
+        "recovery_s": pytest.approx(1.001),
+        "respawn_s": None,
+        "heal_s": pytest.approx(0.81),
+        "first_commit_s": pytest.approx(0.191),
+        "exit_s": None,
+        "restart_s": None,
+        "boot_s": None,
+        "join_s": None,
+        "transfer_s": pytest.approx(0.3),
+        "steps_missed": 11,
+    }
+    told = frozen_and_back().journal()
+    kinds = [told[seq].kind for seq in found.evidence]
+    assert kinds == ["injection_in_force", "injection_reverted", "heal_started", "heal_ended", "step"]
+
+
+def test_the_wait_of_a_held_fault_begins_with_its_end() -> None:
+    assert finding(frozen_and_back(), within_s_max=1.1).outcome is Outcome.PASS
+    late = finding(frozen_and_back(), within_s_max=0.9)
+    assert late.outcome is Outcome.FAIL
+    assert late.reading == "replica-1 came back 1.0 s after the fault's end only (at most 0.9)"
+
+
+def test_a_replica_that_never_left_is_back_with_its_next_commit() -> None:
+    story = Story().deploy().train(12).strike("nic.down", LinkDown("replica-1", Interface.CONTROL)).train(6).release()
+    found = finding(story.train(5).drain().end())
+    assert found.outcome is Outcome.PASS
+    assert found.reading == (
+        "replica-1 came back 0.5 s after the fault's end, in the same life: heal none, first commit 0.5; "
+        "no step was trained without it"
+    )
+
+
+def test_a_commit_under_a_fault_is_no_return() -> None:
+    """It trains on while the fault is held, and never again after its end."""
+    story = Story().deploy().train(12).strike("nic.down", LinkDown("replica-1", Interface.CONTROL)).train(6).release()
+    story.group.discard("replica-1")
+    found = finding(story.regroup().train(250).drain().end())
+    assert found.outcome is Outcome.FAIL
+    assert found.reading == (
+        "replica-1 did not come back: it committed nothing, 125.1 s after the end of its fault (at most 120)"
+    )
+
+
+def test_a_frozen_replica_that_comes_back_with_its_old_state() -> None:
+    story = frozen_and_back().alter(about(events.Step, "replica-1", step=24), digest="old")
+    found = finding(story)
+    assert found.outcome is Outcome.FAIL
+    assert found.reading.startswith("replica-1 came back with another state than its peers")
+
+
+def test_a_frozen_replica_may_die_of_it_and_come_back_in_a_new_life() -> None:
+    story = frozen().say(events.MemberExited, "replica-1", 0.5, status=-9).train(2).restart("replica-1")
+    findings = judge(story.train(4).build("replica-1").join("replica-1").train(10).drain().end())
+    assert outcomes(findings)["replicas_rejoin"] is Outcome.PASS
+    assert findings["replicas_rejoin"].reading.startswith(
+        "replica-1 came back 3.5 s after the fault's end: respawn 3.0, heal 0.3, first commit 0.2;"
+    )
+    assert outcomes(findings)["no_collateral"] is Outcome.PASS
+
+
+def test_a_replica_that_dies_under_its_fault_is_due_from_then_on() -> None:
+    """Memory runs short, the kernel kills, and the hold ends with the life it was on."""
+    story = Story().deploy().train(12).strike("process.oom", MemoryLimit("replica-1", share_of_used=0.5, kill=True))
+    story.train(4).say(events.MemberExited, "replica-1", status=-9).group.discard("replica-1")
+    story.release().wait(1.0).discard().regroup().train(2).restart("replica-1").train(4).build("replica-1")
+    found = finding(story.join("replica-1").train(10).drain().end())
+    assert found.outcome is Outcome.PASS
+    assert found.measures["recovery_s"] == pytest.approx(4.501)
+
+
+def test_the_run_ends_before_the_fault() -> None:
+    found = finding(frozen().drop(about(events.InjectionReverted)).train(4).drain().end())
+    assert (found.outcome, found.reading) == (
+        Outcome.UNKNOWN,
+        "replica-1 was still under its fault when the run ended",
+    )
+
+
+def test_all_replicas_of_a_node_come_back_after_its_end() -> None:
+    found = finding(node_off_and_back())
+    assert found.outcome is Outcome.PASS
+    first, second = found.reading.splitlines()
+    assert first.startswith("replica-1 came back 2.5 s after the fault's end: respawn 2.0, heal 0.3")
+    assert second.startswith("replica-3 came back 5.5 s after the fault's end: respawn 5.0, heal 0.3")
+    assert found.measures["restart_s"] == pytest.approx(3.0)
+
+
+def test_one_of_a_node_that_stays_away() -> None:
+    story = Story(4).deploy().train(12).power_off("node-1").wait(1.0).regroup().train(5).release()
+    story.restart("replica-1", "node-1").build("replica-1").join("replica-1").train(250)
+    found = finding(story.drain().end())
+    assert found.outcome is Outcome.FAIL
+    assert found.reading.startswith(
+        "replica-3 did not come back: no new life of it began, 125.1 s after the end of its"
+    )
+
+
+def test_a_drained_replica_comes_back_elsewhere_before_the_end() -> None:
+    """Its way back counts from the beginning, and what it still trained on its way out is no return."""
+    story = Story(3).deploy().train(12).strike("node.drain", Drain("node-1")).train(1)
+    story.say(events.MemberExited, "replica-1", 0.01, status=0).group.discard("replica-1")
+    story.regroup().restart("replica-1", "node-0").train(4).build("replica-1").join("replica-1").train(10).release()
+    findings = judge(story.train(10).drain().end())
+    assert set(outcomes(findings).values()) == {Outcome.PASS}
+    assert findings["replicas_rejoin"].reading.startswith("replica-1 came back after 3.0 s: respawn 2.5, heal 0.3")
+
+
+def test_a_fault_that_removes_nobody_asks_for_no_return() -> None:
+    found = finding(slowed())
+    assert (found.outcome, found.reading) == (Outcome.PASS, "no replica was hit, none had to come back")
+
+
+def test_a_flapping_nic_is_one_fault_that_ends_with_its_last_time() -> None:
+    story = Story().deploy().train(12).strike("nic.flap", LinkDown("replica-1", Interface.DATA)).train(1).release()
+    story.train(2).hold(story.faults[0]).train(1).release().train(10)
+    found = finding(story.drain().end())
+    assert found.outcome is Outcome.PASS
+    assert found.reading.count("came back") == 1
+    assert found.measures["recovery_s"] == pytest.approx(0.501)
+
+
+def test_killed_while_frozen() -> None:
+    """The kill is the hit that counts; the frozen life cannot come back any more."""
+    story = Story().deploy().train(12).freeze("replica-1").wait(1.0).regroup().train(2).kill("replica-1")
+    story.release(story.faults[0]).restart("replica-1").train(4).build("replica-1").join("replica-1").train(10)
+    found = finding(story.drain().end())
+    assert found.outcome is Outcome.PASS
+    assert found.reading.count("came back") == 1

@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import pytest
-from journals import Story, about, failing, judge, lost, lost_and_back, steady
+from journals import (
+    Story,
+    about,
+    failing,
+    frozen,
+    frozen_and_back,
+    judge,
+    lost,
+    lost_and_back,
+    node_off_and_back,
+    slowed,
+    steady,
+)
 
-from chaos.api import Outcome, events
+from chaos.api import CpuLimit, Freeze, Outcome, events
 from chaos.monitors.survivors_continue import SurvivorsContinueLimits
 
 
@@ -160,3 +172,54 @@ def test_a_stall_before_the_loss_stays_a_stall() -> None:
     story = Story().deploy().train(12).wait(40.0).train(5)
     story.say(events.EventsLost, "replica-0", 0.1, reason="stream closed")
     assert finding(story.train(5).drain().end()).outcome is Outcome.FAIL
+
+
+def test_the_gap_of_a_held_fault_begins_with_its_beginning() -> None:
+    found = finding(frozen_and_back())
+    assert found.reading == (
+        "replica-1 was hit at step 12: the first survivor committed after 1.5 s, the last after 1.5 s; 1 step discarded"
+    )
+    assert found.measures["largest_gap_s"] == pytest.approx(1.62)
+
+
+def test_a_frozen_replica_is_away_until_it_is_back() -> None:
+    """However long: it was frozen, and once it is not it has the time that replicas_rejoin gives it."""
+    story = frozen().train(100).join("replica-1").train(10).drain().end()
+    assert finding(story).outcome is Outcome.PASS
+
+
+def test_a_replica_that_is_back_has_to_go_on_like_the_others() -> None:
+    story = frozen().train(1).join("replica-1").train(5)
+    story.group.discard("replica-1")
+    found = finding(story.regroup().train(70).drain().end())
+    assert found.outcome is Outcome.FAIL
+    assert found.reading.startswith("replica-1 did not commit for 35.1 s from ")
+
+
+def test_a_slow_replica_is_a_survivor() -> None:
+    found = finding(slowed(), gap_s_max=2.5)
+    assert found.outcome is Outcome.PASS
+    assert found.reading.startswith("replica-1 was hit at step 12: the first survivor committed after 2.0 s")
+    assert finding(slowed(), gap_s_max=1.9).outcome is Outcome.FAIL
+
+
+def test_a_slow_replica_must_not_be_left_behind() -> None:
+    story = Story().deploy().train(12).strike("cpu.starve", CpuLimit("replica-1", 0.2), removes=False)
+    story.group.discard("replica-1")
+    found = finding(story.regroup().train(80).release().train(10).drain().end())
+    assert found.outcome is Outcome.FAIL
+    assert found.reading.startswith("replica-1 did not commit for 45.")
+
+
+def test_all_replicas_survive_a_lighthouse_that_stands_still() -> None:
+    story = Story().deploy().train(12).strike("lighthouse.freeze", Freeze("lighthouse")).wait(10.0).release()
+    found = finding(story.train(10).drain().end())
+    assert found.outcome is Outcome.PASS
+    assert found.reading.startswith("lighthouse was hit at step 12: the first survivor committed after 10.5 s")
+    assert finding(story, gap_s_max=10.0).outcome is Outcome.FAIL
+
+
+def test_the_survivors_of_a_node_are_on_other_nodes() -> None:
+    found = finding(node_off_and_back())
+    assert found.reading.startswith("node-1 was hit at step 12: the first survivor committed after 1.5 s")
+    assert found.measures["uncommitted_tries"] == 2

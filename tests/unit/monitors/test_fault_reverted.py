@@ -1,0 +1,88 @@
+"""`fault_reverted`: what was held was taken back, or the run says nothing."""
+
+from __future__ import annotations
+
+import msgspec
+from journals import Story, about, frozen, frozen_and_back, judge, lost_and_back, node_off_and_back, steady
+
+from chaos.api import Interface, LinkDown, Outcome, events
+from chaos.check import Judges, digest
+from chaos.model.verdict import Verdict
+
+CLEAN = "`chaos clean` tells what is left on this machine"
+
+
+def finding(story: Story):
+    return judge(story)["fault_reverted"]
+
+
+def verdict(story: Story, *monitors: str) -> Verdict:
+    experiment = msgspec.structs.replace(story.plan.experiment, monitors=dict.fromkeys(monitors))
+    plan = msgspec.structs.replace(story.plan, experiment=experiment)
+    judges = Judges(plan)
+    for event in story.alter(about(events.RunStarted), plan=digest(plan)).journal():
+        judges.observe(event)
+    return judges.verdict()
+
+
+def test_measures_of_a_fault_taken_back() -> None:
+    found = finding(frozen_and_back())
+    assert found.outcome is Outcome.PASS
+    assert found.reading == "1 injection undone, the last proof 20.0 ms after its time was up"
+    assert found.measures == {"held": 1, "reverted": 1, "latency_s": 0.02}
+    (proof,) = [event.seq for event in frozen_and_back().journal() if isinstance(event, events.InjectionReverted)]
+    assert found.evidence == (proof,)
+
+
+def test_nothing_is_held_by_a_kill_or_without_a_fault() -> None:
+    for story in (steady(), lost_and_back()):
+        assert (finding(story).outcome, finding(story).reading) == (Outcome.PASS, "nothing was held")
+        assert finding(story).measures == {"held": 0, "reverted": 0, "latency_s": None}
+
+
+def test_a_fault_that_is_left_behind_is_no_word_about_the_job_and_never_a_pass() -> None:
+    story = frozen_and_back()
+    (reverted,) = [event for event in story.told if isinstance(event, events.InjectionReverted)]
+    story.drop(about(events.InjectionReverted)).now_s = reverted.t_s
+    story.say(events.RevertFailed, "runner", fault_id="fault-0", injection=reverted.injection, reason="still frozen")
+    found = finding(story)
+    assert found.outcome is Outcome.UNKNOWN
+    assert found.reading == f"fault-0 (process.freeze of replica-1) was not taken back in order: still frozen; {CLEAN}"
+    assert found.measures["reverted"] == 0
+
+
+def test_a_fault_of_whose_end_nothing_is_known() -> None:
+    found = finding(frozen_and_back().drop(about(events.InjectionReverted)))
+    assert found.outcome is Outcome.UNKNOWN
+    assert found.reading == f"fault-0 (process.freeze of replica-1) was never said to be undone; {CLEAN}"
+
+
+def test_a_hold_that_was_lost_and_then_undone_is_no_pass() -> None:
+    story = frozen_and_back()
+    (reverted,) = [event for event in story.told if isinstance(event, events.InjectionReverted)]
+    story.now_s = reverted.t_s
+    story.say(events.RevertFailed, "runner", fault_id="fault-0", injection=reverted.injection, reason="lease lost")
+    assert finding(story).outcome is Outcome.UNKNOWN
+    assert finding(story).measures["reverted"] == 1
+
+
+def test_each_time_of_a_fault_that_comes_and_goes_needs_its_end() -> None:
+    story = Story().deploy().train(12).strike("nic.flap", LinkDown("replica-1", Interface.DATA))
+    story.wait(1.0).release().wait(1.0).hold(story.faults[0]).wait(1.0)
+    assert finding(story.end()).measures == {"held": 2, "reverted": 1, "latency_s": 0.02}
+    assert finding(story).reading.startswith("fault-0 (nic.flap of replica-1) was never said to be undone")
+    story.drop(about(events.RunEnded)).release()
+    assert finding(story.end()).outcome is Outcome.PASS
+
+
+def test_a_whole_node_needs_one_proof() -> None:
+    assert finding(node_off_and_back()).measures["held"] == 1
+
+
+def test_it_sits_in_every_run_and_without_it_no_liveness_failure_counts() -> None:
+    story = frozen().train(1).drain().end()
+    assert [one.monitor for one in verdict(story).findings] == ["fault_in_force", "fault_reverted"]
+    assert verdict(story, "replicas_rejoin").outcome is Outcome.FAIL
+    story.now_s -= 1.0
+    story.say(events.RevertFailed, "runner", fault_id="fault-0", injection=story.faults[0].injections[0], reason="held")
+    assert verdict(story, "replicas_rejoin").outcome is Outcome.UNKNOWN
