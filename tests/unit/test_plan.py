@@ -126,7 +126,8 @@ def test_a_program_that_describes_nothing_is_refused():
 def test_a_missing_capability_names_fault_and_remedy():
     planned = toy()
     needing = msgspec.structs.replace(planned.faults[0], needs=("netem",))
-    with pytest.raises(BadInput, match=r"pod\.kill needs netem, which neither the local platform here nor the job has; `chaos doctor`"):
+    wanted = r"pod\.kill needs netem, which neither the local platform here nor the job has; `chaos doctor`"
+    with pytest.raises(BadInput, match=wanted):
         check_capabilities(msgspec.structs.replace(planned, faults=(needing,)), "local", frozenset({"other"}))
 
 
