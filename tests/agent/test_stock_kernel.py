@@ -15,11 +15,12 @@ VM = os.environ.get("TORCHCHAOS_VM", "")
 VM_S = 1800
 MODULES = ("veth", "sch_netem", "sch_tbf", "nf_tables", "nft_numgen", "brd")
 DISK = "/mnt"
+KERNEL_MATTERS = "in_force or limit or stopped or crash or overlap or memory"
 COMMAND = f"""
 for module in {" ".join(MODULES)}; do modprobe $module || exit 1; done
 mkfs.ext4 -q /dev/ram0 && mount /dev/ram0 {DISK} || exit 1
 export TORCHCHAOS_TEST_DISK={DISK} TORCHCHAOS_EXAMPLES=2
-{sys.executable} -B -m pytest -p no:cacheprovider -q tests/agent
+{sys.executable} -B -m pytest -p no:cacheprovider -q tests/agent -k "{KERNEL_MATTERS}"
 """
 
 

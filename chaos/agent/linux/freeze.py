@@ -154,7 +154,7 @@ def members(group: str) -> list[int]:
     for path, _names, _files in os.walk(group):
         try:
             with open(f"{path}/cgroup.procs") as file:
-                pids += [int(line) for line in file]
+                pids += [int(line) for line in file if line != "0\n"]  # 0: not to be seen from this pid namespace.
         except FileNotFoundError:
             continue
     return pids
