@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from journals import Story, about, failing, judge, judge_live, lost, lost_and_back, steady
 
-from chaos.api import Outcome, events
+from chaos.api import Action, FaultPoint, Outcome, Point, events
 
 
 def test_measures_of_a_good_run() -> None:
@@ -90,3 +90,13 @@ def test_a_difference_counts_though_events_were_lost() -> None:
     story = steady().alter(about(events.Step, "replica-2", step=25), digest="flipped")
     story.now_s = 6.0
     assert failing(judge(story.say(events.EventsLost, "replica-0", reason="stream closed"))) == {"same_state"}
+
+
+def test_a_replica_that_was_hit_and_never_left_is_compared_again() -> None:
+    flip = FaultPoint("replica-1", Point.AFTER_COMMIT, Action.FLIP_WEIGHT, times=1)
+    story = Story().deploy().train(12).strike("weights.bitflip", flip, removes=False).train(2).release().train(5)
+    assert judge(story.drain().end())["same_state"].outcome is Outcome.PASS
+    later = about(events.Step, "replica-1")
+    blind = judge(story.alter(lambda event: later(event) and event.step > 14, digest=None))["same_state"]
+    assert blind.outcome is Outcome.UNKNOWN
+    assert blind.reading == "no digest of replica-1 could be compared since it was hit"

@@ -1,0 +1,100 @@
+"""A fault with a rhythm is held and let go over and over, on a cluster that only keeps count."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chaos.check import Judges
+from chaos.journal import NAME, Journal, Reading
+from chaos.model.events import AnyEvent, FaultEnded, InjectionInForce, InjectionReverted, MemberExited, MemberStarted
+from chaos.model.experiment import Experiment, Trigger, WorkloadSpec
+from chaos.model.injections import HeldInjection, Interface, LinkDown, Proof
+from chaos.model.plan import Plan, PlannedFault, Rhythm
+from chaos.model.ports import Hold
+from chaos.model.topology import Restart, place
+from chaos.model.workload import Role, Workload
+from chaos.run.disturb import Disturber
+from chaos.run.recorder import Recorder
+
+DOWN = LinkDown("replica-0", Interface.DATA)
+
+
+class Counting:
+    """A cluster on which nothing happens but what is asked for."""
+
+    async def inject(self, injection: object) -> Proof:
+        raise AssertionError("nothing here is done at once")
+
+    @asynccontextmanager
+    async def hold(self, injection: HeldInjection) -> AsyncIterator[Hold]:
+        hold = Hold("order", Proof(injection.target, 1, "down"))
+        yield hold
+        hold.reverted = Proof(injection.target, 1, "up")
+
+    async def stop(self) -> None: ...
+
+    async def wait_job_over(self) -> int:
+        return 0
+
+
+def disturbed(folder: Path, for_s: float, rhythm: Rhythm | None, dies_at_s: float | None = None) -> list[AnyEvent]:
+    """What the journal holds after one fault of replica-0."""
+    workload = Workload(1, "a-job", 1, 1, 9, {"replica": Role(("replica-0",), ("run",))})
+    fault = PlannedFault(
+        "fault-0", "nic.flap", Trigger(seconds=0), "replica", ("replica-0",), (DOWN,), for_s=for_s, rhythm=rhythm,
+        removes=False,
+    )  # fmt: skip
+    experiment = Experiment("a-run", "a test", WorkloadSpec("a-job", 1, 1, 9), {})
+    plan = Plan(experiment, workload, place(workload, 1, Restart.ALWAYS), (fault,))
+
+    async def run() -> None:
+        with Journal(folder / NAME) as journal:
+            recorder = Recorder(journal, Judges(plan), ())
+            recorder.emit(MemberStarted(t_s=0, member="replica-0", incarnation=1, node="n", address="a", pid=1))
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(Disturber(plan, Counting(), recorder, time.monotonic).disturb, fault)
+                if dies_at_s is not None:
+                    await anyio.sleep(dies_at_s)
+                    recorder.emit(MemberExited(t_s=0, member="replica-0", incarnation=1, status=-9))
+
+    anyio.run(run)
+    return list(Reading(folder / NAME).events())
+
+
+def times(told: list[AnyEvent]) -> list[float]:
+    """When the link went down and up, from the first time on."""
+    marks = [event.t_s for event in told if isinstance(event, InjectionInForce | InjectionReverted)]
+    return [mark - marks[0] for mark in marks]
+
+
+def test_without_a_rhythm_a_fault_is_held_once(tmp_path: Path) -> None:
+    down, up = times(disturbed(tmp_path, 0.2, None))
+    assert (down, up) == (0, pytest.approx(0.2, abs=0.1))
+
+
+def test_with_a_rhythm_it_comes_and_goes_for_its_time(tmp_path: Path) -> None:
+    told = disturbed(tmp_path, 1.0, Rhythm(period_s=0.4, duty=0.25))
+    assert times(told) == pytest.approx([0, 0.1, 0.4, 0.5, 0.8, 0.9], abs=0.09)
+    assert sum(isinstance(event, FaultEnded) for event in told) == 1
+
+
+@settings(max_examples=20, deadline=None)
+@given(for_s=st.floats(0.001, 0.2), period_s=st.floats(0.02, 0.3), duty=st.floats(0.1, 0.9))
+def test_any_rhythm_ends_up_and_in_time(tmp_path_factory, for_s: float, period_s: float, duty: float) -> None:
+    told = disturbed(tmp_path_factory.mktemp("run"), for_s, Rhythm(period_s, duty))
+    kinds = [type(event) for event in told if isinstance(event, InjectionInForce | InjectionReverted)]
+    assert kinds and kinds == [InjectionInForce, InjectionReverted] * (len(kinds) // 2)
+    assert times(told)[-1] < for_s + 0.2
+
+
+def test_it_ends_with_the_life_of_its_target(tmp_path: Path) -> None:
+    told = disturbed(tmp_path, 30.0, Rhythm(period_s=0.4, duty=0.5), dies_at_s=0.5)
+    assert [round(mark, 1) for mark in times(told)] == pytest.approx([0, 0.2, 0.4, 0.5], abs=0.11)
