@@ -56,7 +56,7 @@ class _End(enum.Enum):
 
     TIME_UP = enum.auto()
     TARGET_DIED = enum.auto()
-    REFUSED = enum.auto()
+    LOST = enum.auto()
 
 
 @dataclass
@@ -189,7 +189,7 @@ class Disturber:
         while True:
             end = await self._hold_once(fault, injection, stay, on_s)
             over = off_s >= stay.left_s() if end is _End.TIME_UP else not fault.follow
-            if end is _End.REFUSED or over:
+            if end is _End.LOST or over:
                 return
             if end is _End.TIME_UP:
                 await anyio.sleep(off_s)
@@ -206,12 +206,16 @@ class Disturber:
                 self._in_force(fault, injection, hold.proof, decided_s)
                 stay.begin()
                 with anyio.move_on_after(min(on_s, stay.left_s())) as waiting:
-                    await self._recorder.until(lambda history: history.over(injection.target, hold.proof.incarnation))
+                    await self._recorder.until(
+                        lambda history: bool(hold.trouble) or history.over(injection.target, hold.proof.incarnation)
+                    )
+                if hold.trouble:
+                    return _End.LOST
                 return _End.TIME_UP if waiting.cancelled_caught else _End.TARGET_DIED
         except (InjectionRefused, TimeoutError) as error:
             self._failed(fault, injection, error)
             stay.tried.set()
-            return _End.REFUSED
+            return _End.LOST
 
     @asynccontextmanager
     async def _held(self, fault: PlannedFault, injection: HeldInjection) -> AsyncIterator[Hold]:
