@@ -85,6 +85,15 @@ class Step(Event, frozen=True, kw_only=True):
     error: str | None
 
 
+class FaultPointHit(Event, frozen=True, kw_only=True):
+    """This trainer does ``action`` to itself at ``point``, as ``order`` says. ``step``: the update being tried."""
+
+    order: str
+    point: str
+    action: str
+    step: int
+
+
 class TrainerFinished(Event, frozen=True, kw_only=True):
     """The trainer ends in order with ``step`` updates in its state; reason: steps_reached or stopped."""
 

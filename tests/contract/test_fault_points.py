@@ -1,0 +1,117 @@
+"""Orders to a trainer: the framework's real client and the job's real server, each end as it is."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import get_args
+
+import anyio
+import pytest
+
+from chaos.model.injections import Action, FaultPoint, Point
+from chaos.model.ports import InjectionRefused
+from chaos.platforms import faultpoints as client
+from training import events, faultpoints
+
+PATIENCE_S = 20.0
+WAITS = (Action.DELAY, Action.HOLD_GIL)
+
+
+class Trainer:
+    """The job's end, and what it told."""
+
+    def __init__(self, folder: Path) -> None:
+        self.told: list[events.Event] = []
+        self.points = faultpoints.FaultPoints(self.told.append)
+        self.server = faultpoints.Server(self.points, folder)
+
+
+@pytest.fixture
+def trainer(tmp_path):
+    one = Trainer(tmp_path)
+    yield one
+    one.server.close()
+
+
+def injection(point: Point, action: Action, **fields) -> FaultPoint:
+    return FaultPoint("replica-0", point, action, delay_s=0.01 if action in WAITS else None, **fields)
+
+
+def test_both_ends_know_the_same_points_and_actions():
+    assert {point.value for point in Point} == set(get_args(faultpoints.Point))
+    assert {action.value for action in Action} == set(get_args(faultpoints.Action))
+    assert {action for actions in faultpoints.ACTIONS.values() for action in actions} == {each.value for each in Action}
+
+
+def test_each_action_is_taken_where_it_goes_and_refused_elsewhere(trainer, tmp_path):
+    async def order(wanted: FaultPoint) -> bool:
+        try:
+            async with client.hold(wanted, 1, tmp_path):
+                return True
+        except InjectionRefused as error:
+            assert "does not go with" in str(error)
+            return False
+
+    async def all_orders() -> None:
+        for point in Point:
+            for action in Action:
+                taken = await order(injection(point, action))
+                assert taken == (action.value in faultpoints.ACTIONS[point.value]), (point, action)
+
+    anyio.run(all_orders)
+
+
+def test_an_order_strikes_while_it_is_held_and_is_proven_at_both_ends(trainer, tmp_path):
+    async def run() -> None:
+        async with client.hold(injection(Point.BEFORE_COMMIT, Action.LIE, times=2), 3, tmp_path) as held:
+            assert held.proof.incarnation == 3
+            assert [list(trainer.points.at("before_commit", step)) for step in (1, 2, 3)] == [["lie"], ["lie"], []]
+        assert held.reverted is not None
+        assert "dropped the order after 2 hits" in held.reverted.evidence
+        assert [hit.order for hit in trainer.told] == [held.order] * 2
+        assert trainer.points.at("before_commit", 4) == ()
+
+    anyio.run(run)
+
+
+def test_a_held_order_outlives_its_time_and_a_pause_ends_with_it(trainer, tmp_path, monkeypatch):
+    monkeypatch.setattr(client, "TTL_S", 0.6)
+    standing = threading.Thread(target=lambda: trainer.points.at("in_serve", 5), daemon=True)
+
+    async def run() -> None:
+        with anyio.fail_after(PATIENCE_S):
+            async with client.hold(injection(Point.IN_SERVE, Action.PAUSE), 1, tmp_path) as held:
+                standing.start()
+                await anyio.sleep(1.5)  # Longer than its time: what is looked at is that nothing happens.
+                assert standing.is_alive()
+                assert not held.trouble
+
+    anyio.run(run)
+    standing.join(PATIENCE_S)
+    assert not standing.is_alive()
+
+
+def test_a_trainer_that_holds_its_lock_keeps_the_order(trainer, tmp_path, monkeypatch):
+    """Renewals come too late then, and are no trouble."""
+    monkeypatch.setattr(client, "TTL_S", 0.6)
+    hold = FaultPoint("replica-0", Point.IN_FORWARD, Action.HOLD_GIL, delay_s=1.0, times=1)
+
+    async def run() -> None:
+        async with client.hold(hold, 1, tmp_path) as held:
+            await anyio.to_thread.run_sync(trainer.points.at, "in_forward", 1)
+            await anyio.sleep(0.5)  # Two renewals more.
+        assert not held.trouble
+        assert held.reverted is not None
+        assert "after 1 hits" in held.reverted.evidence
+
+    anyio.run(run)
+
+
+def test_no_trainer_is_told_as_such(tmp_path):
+    async def run() -> None:
+        async with client.hold(injection(Point.IN_FORWARD, Action.ERROR), 1, tmp_path):
+            raise AssertionError("there is nobody")
+
+    with pytest.raises(InjectionRefused, match="takes no orders"):
+        anyio.run(run)
