@@ -26,7 +26,7 @@ from chaos.model.experiment import Experiment
 from chaos.model.plan import Plan
 from chaos.model.ports import PlatformLost
 from chaos.model.verdict import Outcome, Verdict
-from chaos.plan import check_capabilities
+from chaos.plan import check_capabilities, check_imports
 from chaos.plan import plan as make_plan
 from chaos.platforms.local import doctor as local_doctor
 from chaos.platforms.local import sweep
@@ -79,6 +79,7 @@ def run(
     """Run an experiment on local pods and print the verdict."""
     planned = _plan(experiment, overrides, seed)
     platform = LocalPlatform(isolation)
+    check_imports(planned)
     check_capabilities(planned, platform.name, platform.capabilities())
     if dry_run:
         summary.print_plan(planned, console)

@@ -54,6 +54,15 @@ def check_capabilities(plan: Plan, platform: str, capabilities: frozenset[str]) 
             )
 
 
+def check_imports(plan: Plan) -> None:
+    """Refuse a job whose members could not even start with this interpreter."""
+    missing = [name for name in plan.workload.imports if importlib.util.find_spec(name) is None]
+    if missing:
+        raise BadInput(
+            f"the job needs {', '.join(missing)}, not installed here; type: pip install 'torchchaos[training]'"
+        )
+
+
 def describe(spec: WorkloadSpec, seed: int) -> Workload:
     """Ask the job's program for its description. Raises BadInput with the program's own words."""
     if importlib.util.find_spec(spec.program) is None:

@@ -26,7 +26,8 @@ class Role(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A job: its roles, how many replicas it has and needs, and how many steps it trains.
 
-    `capabilities` are what faults may need of the job itself: `fault_points`.
+    `capabilities` are what faults may need of the job itself: `fault_points`. `imports` are the modules that its
+    members cannot start without.
     """
 
     version: int
@@ -37,6 +38,7 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     roles: dict[str, Role]
     env: dict[str, str] = {}
     capabilities: tuple[str, ...] = ()
+    imports: tuple[str, ...] = ()
 
     def members(self) -> dict[str, str]:
         """Name of each member -> its role."""

@@ -15,7 +15,7 @@ from chaos.model.injections import Delete
 from chaos.model.plan import Plan
 from chaos.model.topology import CONTROL_NODE
 from chaos.model.workload import Workload
-from chaos.plan import check_capabilities, describe, plan, plan_for
+from chaos.plan import check_capabilities, check_imports, describe, plan, plan_for
 
 TOY = ["workload.program=toyjob", "workload.recipe=toy"]
 
@@ -129,6 +129,14 @@ def test_a_missing_capability_names_fault_and_remedy():
     wanted = r"pod\.kill needs netem, which neither the local platform here nor the job has; `chaos doctor`"
     with pytest.raises(BadInput, match=wanted):
         check_capabilities(msgspec.structs.replace(planned, faults=(needing,)), "local", frozenset({"other"}))
+
+
+def test_a_job_that_could_not_start_here_is_refused():
+    planned = toy()
+    check_imports(planned)
+    needing = msgspec.structs.replace(planned.workload, imports=("json", "no_such_module"))
+    with pytest.raises(BadInput, match=r"needs no_such_module, not installed here; type: pip install"):
+        check_imports(msgspec.structs.replace(planned, workload=needing))
 
 
 @functools.cache
