@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from monarch.actor import Actor, endpoint
 
-from training import announce, events, process, recipes
+from training import announce, events, faultpoints, process, recipes
 
 if TYPE_CHECKING:
     from training.trainer import ReplicaTrainer
@@ -67,6 +67,7 @@ class Life:
         began = time.monotonic()
         gc.disable()  # nothing to collect in 6 s of imports; TorchTitan collects by hand, at its own steps
         job, worker = self._job, self._worker
+        points = self._take_orders()
         if recipes.find(job.recipe).device == "cpu":
             from training import cpu
 
@@ -92,8 +93,17 @@ class Life:
         log.info("ready after %.1f s", time.monotonic() - began)
         if self._stop_step is not None:
             trainer.stop(self._stop_step)
-        trainer.run(self._writer)
+        trainer.run(self._writer, points)
         del store
+
+    def _take_orders(self) -> faultpoints.FaultPoints:
+        """Fault points that can be armed from now on. They are not needed for training."""
+        points = faultpoints.FaultPoints(self._writer.emit)
+        try:
+            faultpoints.Server(points, self._worker.scratch)
+        except OSError as error:
+            log.warning("no orders to fault points are taken: %s", error)
+        return points
 
     def _told(self, message: announce.FromController) -> None:
         """On the link's thread."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
 
+import torch
 import torchft
 from torchft.checkpointing import HTTPTransport
 from torchtitan.components.optimizer import LRSchedulersContainer, OptimizersContainer
@@ -25,6 +26,9 @@ from torchtitan.experiments.torchft.checkpoint import TorchFTCheckpointManager
 from torchtitan.experiments.torchft.config.job_config import FaultTolerance as TitanFaultTolerance
 from torchtitan.experiments.torchft.manager import TorchFTManager
 from torchtitan.experiments.torchft.optimizer import TorchFTOptimizersContainer
+
+from training import harm
+from training.faultpoints import FaultPoints, Ordered
 
 # TorchFT lets these win over what it is told; here the settings of the job win.
 OVERRIDES = (
@@ -34,6 +38,10 @@ OVERRIDES = (
     "TORCHFT_QUORUM_RETRIES",
     "TORCHFT_MANAGER_PORT",
 )
+
+
+# What replaces a replica's own gradient; one that heals has none.
+HARMS = {"nan": harm.put_nan, "flip_gradient": harm.flip_gradient}
 
 
 class Watch(Protocol):
@@ -50,7 +58,9 @@ class AdvertisedTransport(HTTPTransport):  # type: ignore[misc]
     def __init__(self, *, timeout: timedelta, host: str) -> None:
         self._host = host
         self.watch: Watch | None = None
+        self.points = FaultPoints()
         super().__init__(timeout=timeout, num_chunks=0)
+        self._server.RequestHandlerClass = self._serving(self._server.RequestHandlerClass)
 
     def address(self) -> str:
         return f"http://{self._host}:{self._server.socket.getsockname()[1]}/checkpoint/"
@@ -60,9 +70,31 @@ class AdvertisedTransport(HTTPTransport):  # type: ignore[misc]
         if self.watch is not None:
             self.watch.served(step, dst_ranks)
 
+    def recv_checkpoint(self, src_rank: int, metadata: str, step: int, timeout: timedelta) -> Any:
+        self.points.at("in_heal", step + 1)
+        return super().recv_checkpoint(src_rank, metadata, step, timeout)
+
+    def _serving(self, stock: Any) -> Any:
+        """TorchFT's request handler with a fault point between the head and the body of an answer, which is given on
+        a thread of its own while the state is locked: the trainer goes on up to its next commit.
+        """
+        transport = self
+
+        class Handler(stock):  # type: ignore[misc]
+            def send_response(self, code: int, message: str | None = None) -> None:
+                self.gives_state = code == 200
+                super().send_response(code, message)
+
+            def end_headers(self) -> None:
+                super().end_headers()
+                if self.gives_state:
+                    transport.points.at("in_serve", transport._step + 1)
+
+        return Handler
+
 
 class WatchedClient:
-    """TorchFT's manager client; shows every quorum result, which the manager itself does not keep."""
+    """TorchFT's manager client; shows every quorum result, which the manager itself does not keep, and may lie."""
 
     def __init__(self, client: Any, manager: ReplicaManager) -> None:
         self._client = client
@@ -73,6 +105,11 @@ class WatchedClient:
         if self._owner.watch is not None:
             self._owner.watch.quorum(result, self._owner.current_step())
         return result
+
+    def should_commit(self, group_rank: int, step: int, vote: bool, timeout: timedelta) -> Any:
+        if "lie" in self._owner.points.at("before_commit", step + 1):
+            vote = not vote
+        return self._client.should_commit(group_rank, step, vote, timeout=timeout)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
@@ -86,6 +123,8 @@ class ReplicaManager(torchft.Manager):  # type: ignore[misc]
         self._leave_on_error = leave_on_error
         self._last_step: int | None = None
         self.watch: Watch | None = None
+        self.points = FaultPoints()
+        self._exchanging = False
         self._cached_state: dict[str, object] | None = None
         self._client: Any = WatchedClient(self._client, self)
 
@@ -93,13 +132,44 @@ class ReplicaManager(torchft.Manager):  # type: ignore[misc]
         """From now on, tell ``watch``."""
         self.watch = self._checkpoint_transport.watch = watch
 
+    def set_points(self, points: FaultPoints) -> None:
+        """From now on, do what is ordered at these."""
+        self.points = self._checkpoint_transport.points = points
+
     def cache_state(self) -> None:
         """Collect the state to hand out. Main thread only, between two steps."""
         self._cached_state = super()._manager_state_dict()
 
+    def state(self) -> dict[str, object]:
+        """The state as a healing replica would get it. Main thread only, between two steps."""
+        return self._manager_state_dict()
+
     def end_after(self, step: int) -> None:
         """Commit no update beyond ``step``: the others may be gone, and alone we would write a history of our own."""
         self._last_step = step
+
+    def start_quorum(self, *args: Any, **options: Any) -> None:
+        self._exchanging = False
+        super().start_quorum(*args, **options)
+
+    def allreduce(self, tensor: torch.Tensor, *args: Any, **options: Any) -> Any:
+        if not self._exchanging and self.errored() is None:
+            self._exchanging = True
+            self._begin_exchange(tensor)
+        return super().allreduce(tensor, *args, **options)
+
+    def _begin_exchange(self, gradient: torch.Tensor) -> None:
+        """Fault points at the first exchange of a step; ``gradient`` is still this replica's own."""
+        self.wait_quorum()
+        step = self._step + 1
+        without = () if self.is_participating() else HARMS
+        for harmed in self.points.at("before_allreduce", step, without):
+            HARMS[harmed](gradient)
+        try:
+            self.points.at("in_allreduce", step)
+        except Ordered as error:  # as TorchFT takes an exception of the process group
+            self._logger.exception(f"got exception in all reduce -- skipping remaining: {error}")
+            self.report_error(error)
 
     def should_commit(self, timeout: timedelta | None = None) -> bool:
         if self._last_step is not None and self._step >= self._last_step:

@@ -162,6 +162,7 @@ def trainer_config(job: Job, *, member: str, host: str, lighthouse: str, scratch
         heal=settings.heal,
         digest_every=settings.digest_every,
         log_every=settings.log_every,
+        checkpoint_every=settings.checkpoint_every,
         fault_tolerance=healing.FaultTolerance.Config(
             enable=True,
             process_group="gloo" if on_cpu else "nccl",

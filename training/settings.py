@@ -38,6 +38,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = "member"
     digest_every: Annotated[int, Meta(ge=0, description="steps between digests of the state; 0: none")] = 1
     log_every: Annotated[int, Meta(ge=1, description="steps between lines in a trainer's log")] = 20
+    checkpoint_every: Annotated[
+        int, Meta(ge=0, description="committed steps between checkpoints on a replica's disk; 0: none")
+    ] = 0
 
     batch: Annotated[int, Meta(ge=1, description="sequences per replica and step")] = 1
     seq_len: Annotated[int, Meta(ge=16, description="tokens per sequence")] = 128

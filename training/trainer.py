@@ -16,6 +16,7 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,7 +24,9 @@ from torch.distributed import TCPStore
 from torchtitan.components.metrics import MetricsProcessor
 from torchtitan.experiments.torchft.trainer import FaultTolerantTrainer
 
-from training import digest, events
+from training import digest, events, harm
+from training.checkpoints import Checkpoints, plain
+from training.faultpoints import FaultPoints, Ordered
 from training.healing import ReplicaManager
 from training.observe import Observer, Votes
 
@@ -53,12 +56,15 @@ class ReplicaTrainer(FaultTolerantTrainer):  # type: ignore[misc]
         heal: str
         digest_every: int
         log_every: int
+        checkpoint_every: int
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         assert self.gradient_accumulation_steps == 1, "one batch per update: the batch of update k is batch k"
         self.manager: ReplicaManager = self.ft_manager.manager
         self.stop_step: int | None = None
+        self._points = FaultPoints()
+        self._checkpoints: Checkpoints | None = None
         self._rate_used = 0.0
         self.optimizers.optimizers[0].register_step_pre_hook(self._note_rate)
 
@@ -70,8 +76,12 @@ class ReplicaTrainer(FaultTolerantTrainer):  # type: ignore[misc]
     def parameter_count(self) -> int:
         return sum(parameter.numel() for part in self.model_parts for parameter in part.parameters())
 
-    def run(self, writer: events.Writer) -> None:
+    def run(self, writer: events.Writer, points: FaultPoints) -> None:
         """Train until all steps are committed or a stop was asked for."""
+        self._points = points
+        self.manager.set_points(points)
+        if self.config.checkpoint_every:
+            self._checkpoints = Checkpoints(Path(self.config.dump_folder, "disk"), self._in_checkpoint)
         self._emit = writer.emit
         self._votes = Votes().listen()
         self._observer = Observer(writer.emit, self._digest_now)
@@ -93,6 +103,7 @@ class ReplicaTrainer(FaultTolerantTrainer):  # type: ignore[misc]
         batches = super().batch_generator(data_iterable)
         batch, number = next(batches), 0
         while True:
+            self._points.at("in_dataload", self.manager.current_step() + 1)
             wanted = self.manager.current_step()
             while number < wanted:
                 batch, number = next(batches), number + 1
@@ -105,13 +116,39 @@ class ReplicaTrainer(FaultTolerantTrainer):  # type: ignore[misc]
         self._votes.last = None
         self._rate_used = self._rate()
         super().train_step(data_iterator)
+        committed = self._committed()
+        if committed and "flip_weight" in self._points.at("after_commit", committed):
+            harm.flip_weight(list(self.model_parts[-1].parameters())[-1])
         self._report(time.monotonic() - began, self.ntokens_seen - tokens_before)
         self.step = self.manager.current_step()
         self._cache_state()
+        self._write_checkpoint(committed)
+
+    def forward_backward_step(self, **batch: Any) -> torch.Tensor:
+        self._points.at("in_forward", self.manager.current_step() + 1)
+        loss: torch.Tensor = super().forward_backward_step(**batch)
+        return loss
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         super().load_state_dict(state_dict)
         self.step = self.manager.current_step()
+
+    def _committed(self) -> int:
+        """The update that the last try committed; 0 when it was not."""
+        vote = self._votes.last
+        return vote.step + 1 if vote is not None and vote.committed else 0
+
+    def _write_checkpoint(self, committed: int) -> None:
+        """When one is due. A disk that takes none is no reason to stop training."""
+        if self._checkpoints is None or not committed or committed % self.config.checkpoint_every:
+            return
+        try:
+            self._checkpoints.write(committed, plain(self.manager.state()))
+        except (OSError, Ordered) as error:
+            log.error("no checkpoint of step %d: %s", committed, error)
+
+    def _in_checkpoint(self) -> bool:
+        return "corrupt" in self._points.at("in_checkpoint", self.manager.current_step())
 
     def _report(self, duration_s: float, tokens: int) -> None:
         vote = self._votes.last

@@ -33,7 +33,9 @@ class Role(msgspec.Struct, frozen=True):
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``describe`` prints."""
+    """What ``describe`` prints. ``capabilities``: what else may be done with the job, see ``faultpoints``.
+    ``imports``: the packages that members cannot start without.
+    """
 
     version: int = 1
     recipe: str
@@ -42,6 +44,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     steps: int
     roles: dict[str, Role]
     env: dict[str, str]
+    capabilities: list[str]
+    imports: list[str]
 
 
 def describe(job: Job) -> Workload:
@@ -67,6 +71,8 @@ def describe(job: Job) -> Workload:
         steps=job.steps,
         roles=roles,
         env=environment(job),
+        capabilities=["fault_points"],
+        imports=["torch", "torchft", "torchtitan", "monarch"],
     )
 
 
