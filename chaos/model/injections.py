@@ -232,8 +232,12 @@ Lethal = OneShot | NodeInjection
 """What ends every life that it hits."""
 
 
+OF_THE_JOB = frozenset({"fault_points"})
+"""Capabilities that the job has and not the platform."""
+
+
 def needs(injection: Injection) -> frozenset[str]:
-    """The capabilities that a platform, or for `fault_points` the job, must have for an injection."""
+    """The capabilities that platform and job must have for an injection."""
     match injection:
         case LinkDown():
             return frozenset({"links"})

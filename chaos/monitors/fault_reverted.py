@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import ClassVar
 
 from chaos.api import (
@@ -37,30 +36,26 @@ class FaultReverted(Monitor[Limits]):
 
     def __init__(self, plan: Plan, limits: Limits) -> None:
         super().__init__(plan, limits)
-        self._open: dict[tuple[str, Injection], list[events.InjectionInForce]] = defaultdict(list)
+        self._open: dict[tuple[str, Injection], events.InjectionInForce] = {}
         self._reverted: list[events.InjectionReverted] = []
         self._failed: list[events.RevertFailed] = []
 
     def observe(self, event: AnyEvent, history: History) -> None:
         match event:
             case events.InjectionInForce(injection=Held()):
-                self._open[event.fault_id, event.injection].append(event)
+                self._open[event.fault_id, event.injection] = event
             case events.InjectionReverted():
-                self._close(event)
+                self._open.pop((event.fault_id, event.injection), None)
                 self._reverted.append(event)
             case events.RevertFailed():
-                self._close(event)
+                self._open.pop((event.fault_id, event.injection), None)
                 self._failed.append(event)
             case _:
                 pass
 
-    def _close(self, event: events.InjectionReverted | events.RevertFailed) -> None:
-        for proof in self._open[event.fault_id, event.injection][:1]:
-            self._open[event.fault_id, event.injection].remove(proof)
-
     def conclude(self, history: History) -> Finding:
         past = history.past
-        left = [proof for proofs in self._open.values() for proof in proofs]
+        left = list(self._open.values())
         slowest_s = max((event.latency_s for event in self._reverted), default=None)
         measures: dict[str, float | int | str | None] = {
             "held": sum(isinstance(proof.injection, Held) for proof in past.in_force),

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from chaos.api import Aim, Fault
 from chaos.model.aim import MOMENT_ROLES, candidates
-from chaos.model.injections import Held, Injection, needs
+from chaos.model.injections import OF_THE_JOB, Held, Injection, needs
 from chaos.model.topology import Restart, place
 from chaos.model.workload import Role, Workload
 
@@ -36,7 +36,7 @@ class Argument(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One fault. `lacks` names for each isolation of this machine what is missing there; nothing: it works.
+    """One fault. `lacks` names for each isolation of this machine what it is missing; nothing: it works there.
 
     `schema` is the JSON schema of its arguments, for programs.
     """
@@ -73,7 +73,8 @@ def _details(entry: Entry) -> Iterator[str]:
         value = "required" if argument.required else argument.default
         yield f"{argument.name}: {value}  ({argument.fits})"
     here = [f"not in {name} ({', '.join(lacks)})" if lacks else f"in {name}" for name, lacks in entry.lacks.items()]
-    yield f"needs {', '.join(entry.needs) or 'nothing special'}; works here {', '.join(here)}"
+    needed = [f"{need} of the job" if need in OF_THE_JOB else need for need in entry.needs]
+    yield f"needs {', '.join(needed) or 'nothing special'}; works here {', '.join(here)}"
 
 
 def _entry(kind: type[Fault], capabilities: Mapping[str, frozenset[str]]) -> Entry:
@@ -90,7 +91,7 @@ def _entry(kind: type[Fault], capabilities: Mapping[str, frozenset[str]]) -> Ent
         removes=kind.removes,
         arguments=arguments,
         needs=tuple(sorted(needed)),
-        lacks={isolation: tuple(sorted(needed - there)) for isolation, there in capabilities.items()},
+        lacks={isolation: tuple(sorted(needed - there - OF_THE_JOB)) for isolation, there in capabilities.items()},
         schema=msgspec.json.schema(kind),
     )
 

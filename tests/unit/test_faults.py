@@ -42,7 +42,8 @@ MEMBERS = {"lighthouse": ("lighthouse",), "controller": ("controller",), "replic
 WORKLOAD = Workload(1, "a-job", 4, 2, 100, {role: Role(names, ("run",)) for role, names in MEMBERS.items()})
 TOPOLOGY: Topology = place(WORKLOAD, 2, Restart.ALWAYS)
 
-KNOWN_NEEDS = {"links", "nft", "netem", "names", "disk", "fault_points", "cgroup.cpu", "cgroup.memory", "cgroup.io"}
+KNOWN_NEEDS = {"links", "nft", "netem", "names", "disk", "freeze", "fault_points"}
+KNOWN_NEEDS |= {"cgroup.cpu", "cgroup.memory", "cgroup.io"}
 AIMED = [(kind, role) for kind in faults().values() for role in sorted(kind.roles)]
 
 
@@ -155,7 +156,7 @@ def test_a_flapping_nic_is_a_nic_that_is_down_now_and_then() -> None:
 
 
 def entries() -> dict[str, catalogue.Entry]:
-    here = {"namespaces": frozenset(KNOWN_NEEDS), "processes": frozenset({"fault_points"})}
+    here = {"namespaces": frozenset(KNOWN_NEEDS), "processes": frozenset[str]()}
     return {entry.name: entry for entry in catalogue.entries(faults().values(), here)}
 
 
@@ -174,4 +175,6 @@ def test_the_catalogue_says_of_every_fault_what_a_person_asks() -> None:
         catalogue.Argument("jitter", "number from 0 to 1", 0.0, False),
     )
     assert not entries()["pod.kill"].held
+    assert entries()["gradient.nan"].needs == ("fault_points",)
+    assert entries()["gradient.nan"].lacks["processes"] == (), "the job has them or has them not"
     assert msgspec.json.encode(list(entries().values()))

@@ -208,7 +208,7 @@ def test_a_slow_replica_must_not_be_left_behind() -> None:
     story.group.discard("replica-1")
     found = finding(story.regroup().train(80).release().train(10).drain().end())
     assert found.outcome is Outcome.FAIL
-    assert found.reading.startswith("replica-1 did not commit for 45.")
+    assert found.reading.startswith("replica-1 did not commit for 45.1 s after replica-1 was hit at step 12")
 
 
 def test_all_replicas_survive_a_lighthouse_that_stands_still() -> None:
