@@ -170,4 +170,4 @@ class Monitor(ABC, Generic[L]):
         evidence: Iterable[int] = (),
     ) -> Finding:
         """A finding in this monitor's name."""
-        return Finding(self.name, outcome, reading, measures or {}, tuple(evidence))
+        return Finding(self.name, outcome, reading, measures or {}, tuple(dict.fromkeys(evidence)))
