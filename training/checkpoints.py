@@ -44,10 +44,9 @@ class Checkpoints:
 
     def __init__(self, folder: Path, in_write: Callable[[], bool] = lambda: False) -> None:
         self._folder = folder
-        self._part = folder / "checkpoint.part"
+        self._part = folder / "checkpoint.part"  # one of a life that ended in a write is overwritten
         self._in_write = in_write
         folder.mkdir(parents=True, exist_ok=True)
-        self._part.unlink(missing_ok=True)  # of a life that ended in a write
 
     def write(self, step: int, state: dict[str, Any]) -> None:
         """Write the state of ``step`` updates and drop the oldest. Raises OSError, and what ``in_write`` raises."""

@@ -179,7 +179,8 @@ class ReplicaTrainer(FaultTolerantTrainer):  # type: ignore[misc]
         if error is not None:
             text = str(error.original_exception).partition("\n")[0].partition(". This is typically")[0]
             return f"{type(error.original_exception).__name__}: {text}"[:300]
-        return f"{self.manager.num_participants()} participants, at least {self.manager._min_replica_size} needed"
+        there, needed = self.manager.num_participants(), self.manager._min_replica_size
+        return "voted against" if there >= needed else f"{there} participants, at least {needed} needed"
 
     def _digest_now(self) -> str | None:
         if not self.config.digest_every:
