@@ -18,6 +18,7 @@ from chaos.agent.wire import Grant, State
 from chaos.model.injections import CpuLimit, Drop, Freeze, Interface, KernelInjection, LinkDown, MemoryLimit, Shape
 from tests.agent.cases import MIB, TARGET, Case, difference, give_back_seen, look, no_nft, parameters, usable
 from tests.agent.conftest import SLOW, WAIT_S, Agent, Pod, make_pod, run_in, started_agent, wait_for
+from tests.agent.trials import cases
 
 needs_nft = pytest.mark.skipif(bool(no_nft()), reason="needs the nft program")
 
@@ -222,20 +223,23 @@ def test_sigterm_gives_everything_back(pod: Pod) -> None:
     give_back_seen(pod, before)
 
 
-@pytest.mark.parametrize("case", parameters())
-def test_a_target_that_died_needs_no_revert(agent: Agent, case: Case) -> None:
-    usable(case)
+def test_a_target_that_died_needs_no_revert(agent: Agent) -> None:
     with make_pod() as mortal:
-        agent.grant(case.at(mortal.site), case.injection)
+        for case in cases():
+            agent.grant(case.at(mortal.site), case.injection, case.name)
         mortal.kill()
         wait_for("its namespace is gone", lambda: not os.path.exists(mortal.network.path))
-        reply = agent.renew()
-        if reply.ok:  # Its disk, its group or its node's end of the cable outlived it: given back as always.
-            assert agent.release().ok
-        else:
-            assert reply.state is State.GONE and "nothing to give back" in reply.evidence
-            assert agent.release().state is State.GONE
+        states = {}
+        for case in cases():
+            agent.renew(case.name)
+            reply = agent.release(case.name)
+            assert reply.ok and reply.evidence
+            assert reply.state is State.RELEASED or "nothing to give back" in reply.evidence
+            states[case.name] = reply.state
         assert not agent.entries()
+    went_with_it = {name for name, state in states.items() if state is State.GONE}
+    assert {"link-down-by-peer", "link-down-itself", "rate"} <= went_with_it
+    assert {"cpu-limit", "memory-limit", "disk-fill"} & went_with_it == set()
 
 
 def test_a_revert_that_fails_is_tried_until_it_works(agent: Agent, pod: Pod) -> None:
