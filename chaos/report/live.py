@@ -21,10 +21,12 @@ from chaos.model.events import (
     HealEnded,
     InjectionFailed,
     InjectionInForce,
+    InjectionReverted,
     MemberExited,
     MemberStarted,
     PhaseFailed,
     PhaseStarted,
+    RevertFailed,
     RunEnded,
     RunStarted,
     SafetyBroken,
@@ -85,6 +87,10 @@ def told(event: AnyEvent) -> str | None:
             return f"in force after {latency_s * 1000:.0f} ms: {proof.evidence}"
         case InjectionFailed(reason=reason):
             return f"injection failed: {reason}"
+        case InjectionReverted(proof=proof, latency_s=latency_s):
+            return f"undone after {latency_s * 1000:.0f} ms: {proof.evidence}"
+        case RevertFailed(fault_id=fault_id, reason=reason):
+            return f"{fault_id} was not undone in order: {reason}"
         case FaultMissed(fault_id=fault_id, reason=reason):
             return f"{fault_id} missed: {reason}"
         case SafetyBroken(monitor=monitor, reading=reading):
