@@ -26,6 +26,7 @@ FromMember = (
     | events.HealEnded
     | events.HealServed
     | events.Step
+    | events.FaultPointHit
     | events.TrainerFinished
     | events.TrainerFailed
     | events.ControllerStarted

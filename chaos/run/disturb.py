@@ -10,12 +10,13 @@ import enum
 import random
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from math import inf
 from typing import Any
 
 import anyio
+from anyio.abc import TaskGroup, TaskStatus
 
 from chaos.model.aim import MOMENT_ROLES, draw
 from chaos.model.events import (
@@ -87,7 +88,7 @@ class Disturber:
 
     async def disturb(self, fault: PlannedFault) -> None:
         """From the trigger to the end of the fault."""
-        async with anyio.create_task_group() as held, AsyncExitStack() as paused:
+        async with anyio.create_task_group() as held, _until_here() as paused:
             timeout_s = self._plan.experiment.disturb_timeout_s
             with anyio.move_on_after(timeout_s) as waiting:
                 trigger, reached_by = await self._triggered(fault, paused)
@@ -117,7 +118,7 @@ class Disturber:
                     await self._inject(fault, injection)
         self._recorder.emit(FaultEnded(**self._own(fault)))
 
-    async def _triggered(self, fault: PlannedFault, paused: AsyncExitStack) -> tuple[str, str | None]:
+    async def _triggered(self, fault: PlannedFault, paused: TaskGroup) -> tuple[str, str | None]:
         """Wait for the trigger: what met it, and for a point the member that reached it and stays there."""
         at = fault.at
         if at.step is not None:
@@ -134,22 +135,25 @@ class Disturber:
         assert at.point is not None
         return await self._at_point(at.point, paused)
 
-    async def _at_point(self, point: Point, paused: AsyncExitStack) -> tuple[str, str]:
-        """Wait until a trainer stands at the point; it stays there until `paused` is closed."""
+    async def _at_point(self, point: Point, paused: TaskGroup) -> tuple[str, str]:
+        """Wait until a trainer stands at the point; it stays there until `paused` is over."""
         orders: set[str] = set()
 
         def reached(event: AnyEvent) -> bool:
             return isinstance(event, FaultPointHit) and event.order in orders
 
-        async def pause(replica: str) -> None:
+        async def pause(replica: str, *, task_status: TaskStatus[None]) -> None:
+            injection = FaultPoint(replica, point, Action.PAUSE, times=1)
             try:
-                injection = FaultPoint(replica, point, Action.PAUSE, times=1)
-                orders.add((await paused.enter_async_context(self._cluster.hold(injection))).order)
+                async with self._cluster.hold(injection) as hold:
+                    orders.add(hold.order)
+                    task_status.started()
+                    await anyio.sleep_forever()
             except InjectionRefused:
-                pass  # A replica that is away reaches no point; the others may.
+                task_status.started()  # A replica that is away reaches no point; the others may.
 
         for replica in self._recorder.history.replicas:
-            await pause(replica.name)
+            await paused.start(pause, replica.name)
         event = await self._recorder.next(reached)
         return f"{event.member} at {point.value}", event.member
 
@@ -249,6 +253,16 @@ class Disturber:
     def _own(self, fault: PlannedFault) -> dict[str, Any]:
         """What every event of the fault carries."""
         return {"t_s": self._clock(), "member": RUNNER, "fault_id": fault.id}
+
+
+@asynccontextmanager
+async def _until_here() -> AsyncIterator[TaskGroup]:
+    """Tasks that end with the block: what they hold was entered and is left in their own scopes."""
+    async with anyio.create_task_group() as tasks:
+        try:
+            yield tasks
+        finally:
+            tasks.cancel_scope.cancel()
 
 
 def _rhythm(fault: PlannedFault) -> tuple[float, float]:

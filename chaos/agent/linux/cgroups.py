@@ -19,6 +19,7 @@ _PAGE_BYTES = 4096
 _V1_UNLIMITED = 0x7FFFFFFFFFFFF000
 _OVER_MAX = 1.02
 _TRIES = 20
+_SLACK = 0.1
 
 
 class Limit(Resource):
@@ -131,13 +132,14 @@ class MemoryV1(Memory):
         killing, sparing = self.limits(leases, kill=True), self.limits(leases, kill=False)
         lowest = min(*killing, *sparing, int(before["memory.limit_in_bytes"]))
         spare = before["memory.oom_control"] if killing else "1"
-        limit = str(self._reach(lowest) if killing else lowest)
-        return {"memory.oom_control": spare, "memory.limit_in_bytes": limit}
+        highest = _V1_UNLIMITED if killing else int(lowest * (1 + _SLACK))
+        return {"memory.oom_control": spare, "memory.limit_in_bytes": str(self._reach(lowest, highest))}
 
-    def _reach(self, limit: int) -> int:
+    def _reach(self, limit: int, highest: int) -> int:
         """`limit`, or as near to it as the kernel can get: it refuses to go below what it cannot take back.
 
-        What is in use is the limit then, so that the next page that is needed kills.
+        What is in use is the limit then, so that the next page that is needed is one too many. Processes may have grown
+        since the limit was worked out, hence a little slack; NotInForce when it would have to be above `highest`.
         """
         for _try in range(_TRIES):
             try:
@@ -147,6 +149,8 @@ class MemoryV1(Memory):
                 if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.EBUSY:
                     raise
                 limit = int(self.read(self.used)) + _PAGE_BYTES
+                if limit > highest:
+                    raise
         raise NotInForce(f"the kernel took back nothing of {limit} bytes in {_TRIES} tries")
 
     def read(self, name: str) -> str:
