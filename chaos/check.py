@@ -109,9 +109,9 @@ def check(run_dir: Path) -> Verdict:
         judges = Judges(plan)
         for event in reading.events():
             judges.observe(event)
-    except FileNotFoundError as error:
+    except OSError as error:
         raise BadInput(
-            f"{run_dir} is not the folder of a run: {error.filename} is missing; "
+            f"{run_dir} is not the folder of a run: {error.filename}: {error.strerror}; "
             "type the folder that `chaos run` printed"
         ) from None
     except msgspec.MsgspecError as misfit:

@@ -20,7 +20,7 @@ class ProcessGilDeadlock(Fault, frozen=True):
 
     name = "process.gil_deadlock"
 
-    hold_s: Annotated[float, Meta(gt=0, le=600)] = 12.0
+    hold_s: Annotated[float, Meta(gt=0, le=60)] = 12.0
     """How long the lock is held; `for_s` should be longer."""
 
     def injections(self, aim: Aim) -> Iterable[Injection]:

@@ -215,7 +215,7 @@ class FaultPoint(Held, frozen=True, tag="fault_point"):
 
     point: Point
     action: Action
-    delay_s: Annotated[float, Meta(gt=0, le=600)] | None = None
+    delay_s: Annotated[float, Meta(gt=0, le=60)] | None = None
     times: Annotated[int, Meta(ge=1)] | None = None
 
     def __post_init__(self) -> None:

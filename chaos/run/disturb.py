@@ -10,13 +10,13 @@ import enum
 import random
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from math import inf
 from typing import Any
 
 import anyio
-from anyio.abc import TaskGroup, TaskStatus
+from anyio.abc import TaskGroup
 
 from chaos.model.aim import MOMENT_ROLES, draw
 from chaos.model.events import (
@@ -138,24 +138,32 @@ class Disturber:
     async def _at_point(self, point: Point, paused: TaskGroup) -> tuple[str, str]:
         """Wait until a trainer stands at the point; it stays there until `paused` is over."""
         orders: set[str] = set()
+        standing: dict[str, str] = {}
+        met = anyio.Event()
 
-        def reached(event: AnyEvent) -> bool:
-            return isinstance(event, FaultPointHit) and event.order in orders
+        def see(event: AnyEvent, history: History) -> None:
+            if isinstance(event, FaultPointHit):
+                standing[event.order] = event.member
+                compare()
 
-        async def pause(replica: str, *, task_status: TaskStatus[None]) -> None:
-            injection = FaultPoint(replica, point, Action.PAUSE, times=1)
-            try:
-                async with self._cluster.hold(injection) as hold:
+        def compare() -> None:
+            """An order and its hit may become known in either order."""
+            if orders & standing.keys():
+                met.set()
+
+        async def pause(replica: str) -> None:
+            with suppress(InjectionRefused):  # A replica that is away reaches no point; the others may.
+                async with self._cluster.hold(FaultPoint(replica, point, Action.PAUSE, times=1)) as hold:
                     orders.add(hold.order)
-                    task_status.started()
+                    compare()
                     await anyio.sleep_forever()
-            except InjectionRefused:
-                task_status.started()  # A replica that is away reaches no point; the others may.
 
-        for replica in self._recorder.history.replicas:
-            await paused.start(pause, replica.name)
-        event = await self._recorder.next(reached)
-        return f"{event.member} at {point.value}", event.member
+        with self._recorder.watching(see):
+            for replica in self._recorder.history.replicas:
+                paused.start_soon(pause, replica.name)
+            await met.wait()
+        member = next(standing[order] for order in standing if order in orders)
+        return f"{member} at {point.value}", member
 
     async def _targets(self, fault: PlannedFault, reached_by: str | None) -> tuple[str, ...]:
         """Who is hit: as planned, or by the roles of the moment; not before the quorum floor allows it."""

@@ -5,7 +5,8 @@ Every event is written first, then judged, then shown; whoever waits for a condi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import anyio
 
@@ -51,6 +52,15 @@ class Recorder:
         while not condition(self.history):
             await self._changed.wait()
 
+    @contextmanager
+    def watching(self, watcher: Watcher) -> Iterator[None]:
+        """Show every event to one more watcher for as long as the context is open."""
+        self._watchers.append(watcher)
+        try:
+            yield
+        finally:
+            self._watchers.remove(watcher)
+
     async def next(self, wanted: Callable[[AnyEvent], bool]) -> AnyEvent:
         """Wait for the next event that is wanted."""
         seen: list[AnyEvent] = []
@@ -59,9 +69,6 @@ class Recorder:
             if wanted(event):
                 seen.append(event)
 
-        self._watchers.append(look)
-        try:
+        with self.watching(look):
             await self.until(lambda history: bool(seen))
-        finally:
-            self._watchers.remove(look)
         return seen[0]

@@ -13,6 +13,7 @@ import pytest
 import training.events
 from chaos.model import events
 from chaos.model.workload import Workload, fill
+from chaos.platforms.lines import Lines
 
 CPU_RECIPES = ("cpu-debug", "cpu-debug-stock-heal")
 ENVELOPE = {"seq", "t_s", "member", "incarnation"}
@@ -65,8 +66,10 @@ def test_each_event_of_the_job_is_read_as_written(kind):
     theirs, ours = set(kind.__struct_fields__), set(KINDS[tag].__struct_fields__) - ENVELOPE
     assert theirs == ours
     written = sample(kind)
-    line = json.loads(msgspec.json.encode(written)) | {"seq": 3, "t_s": 1.5, "member": "replica-0", "incarnation": 2}
-    read = msgspec.json.decode(msgspec.json.encode(line), type=events.AnyEvent)
+    envelope = {"seq": 0, "mono_s": 11.5, "wall_s": 0.0, "member": "replica-0", "incarnation": 2}
+    line = json.loads(msgspec.json.encode(written)) | envelope
+    (read,) = Lines("replica-0", 2, 10.0).feed(msgspec.json.encode(line) + b"\n")
+    assert read.t_s == 1.5
     back = {name: value for name, value in json.loads(msgspec.json.encode(read)).items() if name not in ENVELOPE}
     assert back == json.loads(msgspec.json.encode(written))
 

@@ -26,6 +26,7 @@ TOY = ("--set", "workload.program=toyjob", "--set", "workload.recipe=toy")
         (["run", "--sead", "3", "steady"], "No such option"),
         (["runn"], "No such command 'runn'"),
         (["check", "absent"], "absent is not the folder of a run"),
+        (["check", "/etc/hostname"], "/etc/hostname is not the folder of a run"),
         (["run"], "Missing argument 'EXPERIMENT'"),
     ],
 )
