@@ -10,13 +10,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+EMBEDDED_DATA = Path(__file__).parent / "data"
+
 
 def config(data: str) -> Any:
     """TorchTitan's dataloader configuration for the folder ``data``; empty means the embedded corpus."""
     from torchtitan.hf_datasets import DatasetConfig
     from torchtitan.hf_datasets.text_datasets import DATASETS, HuggingFaceTextDataLoader
-
-    from training.recipes import EMBEDDED_DATA
 
     if data:
         return HuggingFaceTextDataLoader.Config(dataset="c4", dataset_path=data)

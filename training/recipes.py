@@ -7,7 +7,6 @@ after ``cpu.install()`` where the device is the CPU. All recipes take the same p
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,8 +15,6 @@ from training.settings import Job, Settings, UserError, near_miss, shard_of, wit
 
 if TYPE_CHECKING:
     from training.trainer import ReplicaTrainer
-
-EMBEDDED_DATA = Path(__file__).parent / "data"
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,7 +130,7 @@ def trainer_config(job: Job, *, member: str, host: str, lighthouse: str, scratch
     return trainer.ReplicaTrainer.Config(
         model_spec=model_spec,
         loss=CrossEntropyLoss.Config(global_vocab_size=decoder_vocab_size(model_spec)),
-        hf_assets_path=settings.tokenizer or str(EMBEDDED_DATA),
+        hf_assets_path=settings.tokenizer or str(dataset.EMBEDDED_DATA),
         dump_folder=scratch,
         profiler=Profiler.Config(enable_profiling=False),
         metrics=trainer.StepMetrics.Config(log_freq=1),

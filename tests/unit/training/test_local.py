@@ -13,9 +13,9 @@ import pytest
 
 from training import process
 from training.data import make
+from training.dataset import EMBEDDED_DATA
 from training.launch import Block
 from training.progress import EventFiles, Progress
-from training.recipes import EMBEDDED_DATA
 
 
 def test_two_runs_have_disjoint_addresses() -> None:
