@@ -154,12 +154,12 @@ class _Lanes:
         if self._history is None:
             return Text(f"{self._plan.experiment.name}: deploying, {elapsed_s:.0f} s")
         history = self._history
-        table = Table(title=self._title(history, elapsed_s), title_justify="left", box=None, pad_edge=False)
+        table = Table(box=None, pad_edge=False)
         for column in ("replica", "life", "doing", "step", "quorum", "of", "loss", "past"):
             table.add_column(column, justify="left" if column in ("replica", "doing", "past") else "right")
         for replica in history.replicas:
             table.add_row(*self._row(replica))
-        return Group(table, *self._news)
+        return Group(Text(self._title(history, elapsed_s), "bold"), table, *self._news)
 
     def _title(self, history: History, elapsed_s: float) -> str:
         on = ", ".join(f"{f.fault} on {', '.join(f.targets)}" for f in self._plan.faults if f.id in history.in_force)
