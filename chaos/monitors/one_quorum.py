@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from math import inf
 from typing import ClassVar
 
@@ -23,7 +24,7 @@ class OneQuorum(Monitor[Limits]):
         super().__init__(plan, limits)
         self._lighthouse = plan.topology.members("lighthouse") or plan.topology.members("controller")
         self._lighthouse_starts_s: list[float] = []
-        self._quorums: list[events.Quorum] = []
+        self._quorums: dict[int, list[events.Quorum]] = defaultdict(list)
 
     def observe(self, event: AnyEvent, history: History) -> None:
         found: tuple[str, list[int]] | None = None
@@ -31,8 +32,8 @@ class OneQuorum(Monitor[Limits]):
             case events.Step(committed=True):
                 found = _split(event.step, history.past)
             case events.Quorum() if event.members is not None and event.t_s < history.past.drain_s:
-                self._quorums.append(event)
-                found = next(iter(self._reused()), None) if self.broken is None else None
+                self._quorums[event.quorum_id].append(event)
+                found = next(self._reused(self._quorums[event.quorum_id]), None) if self.broken is None else None
             case events.LighthouseStarted():
                 self._lighthouse_starts_s.append(event.t_s)
             case events.MemberStarted() if event.member in self._lighthouse:
@@ -45,7 +46,7 @@ class OneQuorum(Monitor[Limits]):
     def conclude(self, history: History) -> Finding:
         past = history.past
         splits = [split for step in sorted(past.commits) if (split := _split(step, past))]
-        reused = self._reused()
+        reused = [one for quorums in self._quorums.values() for one in self._reused(quorums)]
         measures: dict[str, float | int | str | None] = {
             "steps_checked": len(past.commits),
             "quorums": len({commit.quorum_id for commits in past.commits.values() for commit in commits}),
@@ -64,18 +65,16 @@ class OneQuorum(Monitor[Limits]):
         reading = f"each of {counted(len(past.commits), 'step')} was committed by one quorum"
         return self.finding(Outcome.PASS, reading, measures)
 
-    def _reused(self) -> list[tuple[str, list[int]]]:
-        """Quorum ids that one lighthouse gave to different groups. A restarted lighthouse counts anew."""
-        first: dict[tuple[int, int], events.Quorum] = {}
-        found = []
-        for quorum in self._quorums:
+    def _reused(self, quorums: list[events.Quorum]) -> Iterator[tuple[str, list[int]]]:
+        """Where one lighthouse gave the id of these quorums to different groups. A restarted one counts anew."""
+        first: dict[int, events.Quorum] = {}
+        for quorum in quorums:
             era = sum(start_s <= quorum.t_s for start_s in self._lighthouse_starts_s)
-            known = first.setdefault((era, quorum.quorum_id), quorum)
+            known = first.setdefault(era, quorum)
             before, after = known.members or (), quorum.members or ()
             if set(before) != set(after):
                 said = f"quorum {quorum.quorum_id} was {listed(before)}, then {listed(after)}"
-                found.append((said, [known.seq, quorum.seq]))
-        return found
+                yield said, [known.seq, quorum.seq]
 
 
 def _split(step: int, past: Past) -> tuple[str, list[int]] | None:
