@@ -27,7 +27,7 @@ from chaos.model.injections import (
     Shape,
 )
 from chaos.model.site import Nic, Site
-from tests.agent.conftest import SLOW, Pod, apart, processes_of, run_in
+from tests.agent.conftest import SLOW, Pod, apart, processes_of, refused, run_in
 
 TARGET = "replica-0"
 MIB = 1 << 20
@@ -65,6 +65,8 @@ def no_nft() -> str:
 
 @functools.cache
 def no_netem() -> str:
+    if refused():
+        return refused()
     with apart() as process:
         try:
             run_in(process.pid, "tc", "qdisc", "add", "dev", "lo", "root", "netem")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import signal
@@ -29,6 +30,20 @@ from chaos.model.site import Link, MainProcess, Namespace, Nic, Site
 SLOW = 20.0 if os.environ.get("VM") else 1.0
 """How much longer than on a machine of its own everything takes in an emulated one."""
 WAIT_S = 10.0 * SLOW
+
+
+@functools.cache
+def refused() -> str:
+    """Why this process may not make network namespaces and cgroups; empty when it may."""
+    tried = subprocess.run(["unshare", "--net", "true"], capture_output=True, text=True)
+    if tried.returncode != 0:
+        return f"network namespaces ({tried.stderr.strip()})"
+    return "" if os.access("/sys/fs/cgroup", os.W_OK) else "cgroups that may be written"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if refused():
+        pytest.skip(f"needs {refused()}")
 
 
 def wait_for(what: str, seen: Callable[[], Any], within_s: float = WAIT_S) -> Any:
