@@ -281,11 +281,27 @@ class Past:
         return lives[lives.index(hit.struck) + hit.lethal :]
 
     def commits_after(self, hit: Hit) -> Iterator[tuple[Life, Step]]:
-        """What the member committed since it could be back, and in which life."""
+        """What the member committed since it could be back, and in which life.
+
+        A replica that was stopped in the middle of a step finishes it when it goes on, long after its peers: that is no
+        return, so only steps beyond those that they had committed by then count.
+        """
+        past_it = 0 if hit.lethal else self._frontier_of_others(hit)
         for life in self.lives_after(hit):
             for commit in life.commits:
-                if hit.lethal or commit.t_s >= hit.due_s:
+                if hit.lethal or (commit.t_s >= hit.due_s and commit.step > past_it):
                     yield life, commit
+
+    def _frontier_of_others(self, hit: Hit) -> int:
+        """The highest step that others had committed when the member could be back."""
+        return max(
+            (
+                step
+                for step, commits in self.commits.items()
+                if any(one.member != hit.member and one.t_s < hit.due_s for one in commits)
+            ),
+            default=0,
+        )
 
     def back_s(self, hit: Hit) -> float:
         """When the member was back from a hit, by its first commit since; infinite when it was not."""

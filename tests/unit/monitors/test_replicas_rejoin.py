@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from journals import (
     Story,
@@ -282,6 +283,17 @@ def test_a_frozen_replica_comes_back_in_the_same_life() -> None:
     told = frozen_and_back().journal()
     kinds = [told[seq].kind for seq in found.evidence]
     assert kinds == ["injection_in_force", "injection_reverted", "heal_started", "heal_ended", "step"]
+
+
+def test_a_step_that_is_finished_on_waking_is_no_return() -> None:
+    story = Story().deploy().train(11).freeze("replica-1").train(1)
+    of_a_peer = next(event for event in reversed(story.told) if isinstance(event, events.Step))
+    story.regroup().train(10).release()
+    story.told.append(msgspec.structs.replace(of_a_peer, member="replica-1", t_s=story.now_s))
+    found = finding(story.train(1).join("replica-1").train(10).drain().end())
+    assert found.outcome is Outcome.PASS
+    assert found.measures["steps_missed"] == 11
+    assert found.measures["recovery_s"] == pytest.approx(1.0, abs=0.05)
 
 
 def test_the_wait_of_a_held_fault_begins_with_its_end() -> None:
