@@ -65,9 +65,13 @@ class Agent:
     async def hold(self, grant: Grant) -> AsyncIterator[Hold]:
         """Keep an injection in force while the context is open, as long as the agent lives. Refused, AgentLost."""
         hold = Hold(await self.grant(grant))
+
+        async def keep() -> None:
+            hold.lost = await self.keep(grant)
+
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._keep, grant, hold)
+                tasks.start_soon(keep)
                 try:
                     yield hold
                 finally:
@@ -79,18 +83,20 @@ class Agent:
                 raise group.exceptions[0] from None  # What went wrong inside the context, as it was raised.
             raise
 
-    async def _keep(self, grant: Grant, hold: Hold) -> None:
+    async def keep(self, grant: Grant) -> str:
+        """Renew the lease again and again; returns when it has ended before it was released, with the reason."""
         renewed_s = anyio.current_time()
-        while not hold.lost:
+        while True:
             await anyio.sleep(grant.ttl_s / RENEWALS_PER_TTL)
             try:
-                reply = await self.renew(grant.lease)
-                hold.lost, renewed_s = reply.error, anyio.current_time()
+                if lost := (await self.renew(grant.lease)).error:
+                    return lost
+                renewed_s = anyio.current_time()
             except AgentLost as error:  # A successor may be on its way, and will say how the lease ended.
                 if anyio.current_time() - renewed_s > grant.ttl_s:
-                    hold.lost = str(error)
+                    return str(error)
             except Refused as error:
-                hold.lost = str(error)
+                return str(error)
 
     async def _ask(self, request: Request, refusable: bool = False) -> Reply:
         try:

@@ -47,8 +47,12 @@ class Holds:
         known = {peer: addresses.get(peer, ()) for peer in peers}
         grant = Grant(f"{site.name}.{site.incarnation}-{next(self._numbers)}", TTL_S, injection, site, known)
         held = Hold(grant.lease, Proof(site.name, site.incarnation, await self._grant(grant)))
+
+        async def keep() -> None:
+            held.trouble = await self._agent.keep(grant)
+
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._renew, held)
+            tasks.start_soon(keep)
             try:
                 yield held
             finally:
@@ -68,16 +72,6 @@ class Holds:
             raise InjectionRefused(f"the injector was not up within {UP_S:g} s; see platform/agent.log") from None
         except Refused as error:
             raise InjectionRefused(str(error)) from error
-
-    async def _renew(self, held: Hold) -> None:
-        while not held.trouble:
-            await anyio.sleep(TTL_S / 3)
-            try:
-                held.trouble = (await self._agent.renew(held.order)).error
-            except AgentLost:
-                continue  # Its successor will say that the lease is over.
-            except Refused as error:
-                held.trouble = str(error)
 
     async def _release(self, held: Hold) -> None:
         """End the lease and get the proof that it is undone, from the injector's successor if need be."""
