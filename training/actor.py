@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import signal
 import sys
 import threading
 import time
@@ -51,6 +52,7 @@ class Life:
 
     def run(self) -> str:
         process.when_parent_ends(process.kill_self)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, process.ENDING)  # blocked in the worker host, and inherited
         configure_logging(self._worker)
         self._link.start()
         try:

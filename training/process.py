@@ -13,6 +13,9 @@ import socket
 import threading
 from collections.abc import Callable
 
+ENDING = frozenset({signal.SIGTERM, signal.SIGINT})
+"""Signals that ask a process to end."""
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)

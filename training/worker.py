@@ -16,7 +16,6 @@ import msgspec
 
 from training import announce, process
 
-ENDING = {signal.SIGTERM, signal.SIGINT}
 log = logging.getLogger(__name__)
 
 
@@ -32,7 +31,7 @@ def main(
     scratch: str,
 ) -> None:
     """Serve until ended. Never returns."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # before Monarch makes threads: PID 1 has no default action
+    signal.pthread_sigmask(signal.SIG_BLOCK, process.ENDING)  # before Monarch makes threads; PID 1 has no default
     os.environ.update(GLOO_SOCKET_IFNAME=data_interface, NCCL_SOCKET_IFNAME=data_interface, HF_HOME=scratch)
     from monarch._src.job.service_identity import new_service_proc_id, service_proc_addr
     from monarch.actor import start_worker_loop_forever
@@ -53,7 +52,7 @@ def main(
     )
     announce.Link(controller, Hellos(hello), told).start()
     log.info("%s#%d serves at %s", name, incarnation, channel)
-    end = signal.sigwait(ENDING)
+    end = signal.sigwait(process.ENDING)
     del serving
     leave(f"signal {end}")
 
