@@ -18,9 +18,10 @@ from chaos.api import Monitor
 from chaos.load import convert
 from chaos.model.errors import BadInput
 from chaos.model.events import AnyEvent, PhaseFailed, RunEnded, RunStarted
+from chaos.model.experiment import Expect
 from chaos.model.history import History
 from chaos.model.plan import Plan
-from chaos.model.verdict import Finding, Outcome, Verdict
+from chaos.model.verdict import Expectation, Finding, Outcome, Verdict
 from chaos.registry import monitors
 
 PLAN = "plan.json"
@@ -74,12 +75,14 @@ class Judges:
         elif not self._ended.completed:
             doubts.append(f"the run was broken off: {self._ended.reason}")
         doubts += [f"the {failed.phase} phase failed: {failed.reason}" for failed in self._failed_phases]
+        outcome, expect = self._outcome(findings, doubts), self.plan.experiment.expect
         return Verdict(
-            outcome=self._outcome(findings, doubts),
+            outcome=outcome,
             experiment=self.plan.experiment.name,
             isolation=self._started.isolation if self._started else "",
             reasons=(*doubts, *(f"{f.monitor}: {f.reading}" for f in findings if f.outcome is not Outcome.PASS)),
             findings=findings,
+            expectation=None if expect is None else _compared(expect, outcome, findings),
         )
 
     def _outcome(self, findings: tuple[Finding, ...], doubts: list[str]) -> Outcome:
@@ -94,6 +97,18 @@ class Judges:
         if doubts or any(f.outcome is not Outcome.PASS for f in findings):
             return Outcome.UNKNOWN
         return Outcome.PASS
+
+
+def _compared(expect: Expect, outcome: Outcome, findings: tuple[Finding, ...]) -> Expectation:
+    """What a run says of the known bug that it is about."""
+    spoke = [f.monitor for f in findings if f.monitor in expect.by and f.outcome is expect.outcome]
+    ends = {Outcome.PASS: "passes", Outcome.FAIL: "fails", Outcome.UNKNOWN: "stays unknown"}
+    if outcome is expect.outcome and spoke:
+        return Expectation(True, f"{ends[outcome]} as expected ({', '.join(spoke)}): {expect.reference}")
+    due = f"{expect.outcome.value} by {' or '.join(expect.by)} was expected"
+    if outcome is Outcome.PASS:
+        return Expectation(False, f"passes, though {due}: {expect.reference} is repaired or did not show this time")
+    return Expectation(False, f"{ends[outcome]}, but not as expected: {due} ({expect.reference})")
 
 
 def digest(plan: Plan) -> str:

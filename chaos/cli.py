@@ -1,6 +1,6 @@
 """The command `chaos`, and the only place that wires the parts together.
 
-Exit codes: 0 PASS, 1 FAIL, 2 UNKNOWN or a machine that cannot do it, 64 bad input.
+Exit codes: 0 PASS, or a known bug as expected; 1 FAIL; 2 UNKNOWN, or an unfit machine; 64 bad input.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rich.table import Table
 
 from chaos import journal, registry
 from chaos.check import VERDICT, check
-from chaos.load import load, shipped
+from chaos.load import KNOWN_BUGS, load, shipped
 from chaos.model.errors import BadInput, MachineUnfit
 from chaos.model.experiment import Experiment
 from chaos.model.plan import Plan
@@ -41,7 +41,7 @@ EXIT_BAD_INPUT = 64
 
 app = typer.Typer(
     help="Chaos and resilience testing for fault-tolerant PyTorch training.",
-    epilog="Exit codes: 0 PASS, 1 FAIL, 2 UNKNOWN or a machine that cannot do it, 64 bad input.",
+    epilog="Exit codes: 0 PASS, or a known bug as expected; 1 FAIL; 2 UNKNOWN, or an unfit machine; 64 bad input.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -90,7 +90,7 @@ def run(
         verdict = _judge(planned, run_dir)
     summary.print_verdict(verdict, console)
     _say(f"  report  {run_dir / summary.NAME}")
-    raise typer.Exit(verdict.outcome.exit_code)
+    raise typer.Exit(verdict.exit_code)
 
 
 @app.command()
@@ -111,14 +111,15 @@ def check_run(
     else:
         summary.print_verdict(verdict, console)
         _compare(run_dir / VERDICT, verdict)
-    raise typer.Exit(verdict.outcome.exit_code)
+    raise typer.Exit(verdict.exit_code)
 
 
 @app.command(name="list")
 def list_all() -> None:
     """List shipped experiments, faults and monitors."""
     whys = {name: msgspec.yaml.decode(text)["why"] for name, text in shipped().items()}
-    _print_list("experiments", whys)
+    _print_list("experiments", {name: why for name, why in whys.items() if not name.startswith(KNOWN_BUGS)})
+    _print_list("known bugs", {name: why for name, why in whys.items() if name.startswith(KNOWN_BUGS)})
     _print_list("faults", {name: registry.summary(kind) for name, kind in registry.faults().items()})
     _print_list("monitors", {name: registry.summary(kind) for name, kind in registry.monitors().items()})
 

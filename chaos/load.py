@@ -16,10 +16,14 @@ import yaml
 from msgspec import inspect
 
 from chaos.model.errors import BadInput, near
-from chaos.model.experiment import Experiment, Repeat, Trigger
+from chaos.model.experiment import Expect, Experiment, Repeat, Trigger
+from chaos.model.verdict import Outcome
 from chaos.registry import faults, monitors
 
 T = TypeVar("T")
+
+KNOWN_BUGS = "known-bugs/"
+"""Names of shipped experiments on known bugs of the stack begin so; their files lie in a folder of that name."""
 
 _MISFIT = re.compile(r"(?P<why>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
 
@@ -27,7 +31,12 @@ _MISFIT = re.compile(r"(?P<why>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
 def shipped() -> dict[str, str]:
     """Name -> YAML text of every experiment that comes with torchchaos."""
     root = resources.files("experiments")
-    return {entry.name.removesuffix(".yaml"): entry.read_text() for entry in _yaml_files(root)}
+    folders = {"": root, KNOWN_BUGS: root / KNOWN_BUGS}
+    return {
+        prefix + entry.name.removesuffix(".yaml"): entry.read_text()
+        for prefix, folder in folders.items()
+        for entry in _yaml_files(folder)
+    }
 
 
 def load(reference: str, overrides: Iterable[str] = ()) -> Experiment:
@@ -188,6 +197,15 @@ def _check(experiment: Experiment) -> None:
         if name not in monitors():
             raise BadInput(f"monitors: unknown monitor {name!r}; {near(name, monitors())}")
         convert(limits or {}, monitors()[name].limits, f"monitors.{name}")
+    if experiment.expect is not None:
+        _check_expect(experiment.expect, {*experiment.monitors, *(n for n, kind in monitors().items() if kind.proves)})
+
+
+def _check_expect(expect: Expect, judging: set[str]) -> None:
+    if expect.outcome is Outcome.PASS:
+        raise BadInput("expect.outcome is PASS, which every experiment expects; type FAIL or UNKNOWN, or leave it out")
+    if idle := [name for name in expect.by if name not in judging]:
+        raise BadInput(f"expect.by: {idle[0]!r} does not judge this experiment; {near(idle[0], judging)}")
 
 
 def _check_fault(where: str, fault: str, args: dict[str, Any]) -> None:

@@ -69,7 +69,11 @@ class HealServed(Event, frozen=True, kw_only=True):
 
 
 class Step(Event, frozen=True, kw_only=True):
-    """One try at update ``step``. ``lr``: the rate used; ``digest``: of the state after the commit, when due."""
+    """One try at update ``step``. ``lr``: the rate used; ``digest``: of the state after the commit, when due.
+
+    ``batch``: its number on this replica's shard; ``gradient_scale``: what the 1 of each contributor came back as from
+    the exchange, None when it was not exchanged; ``rss_bytes``: resident memory of this process.
+    """
 
     step: int
     committed: bool
@@ -83,6 +87,9 @@ class Step(Event, frozen=True, kw_only=True):
     duration_s: float
     digest: str | None
     error: str | None
+    batch: int
+    gradient_scale: float | None
+    rss_bytes: int
 
 
 class FaultPointHit(Event, frozen=True, kw_only=True):

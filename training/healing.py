@@ -125,6 +125,7 @@ class ReplicaManager(torchft.Manager):  # type: ignore[misc]
         self.watch: Watch | None = None
         self.points = FaultPoints()
         self._exchanging = False
+        self._scale: tuple[Any, torch.Tensor] | None = None
         self._cached_state: dict[str, object] | None = None
         self._client: Any = WatchedClient(self._client, self)
 
@@ -150,13 +151,27 @@ class ReplicaManager(torchft.Manager):  # type: ignore[misc]
 
     def start_quorum(self, *args: Any, **options: Any) -> None:
         self._exchanging = False
+        self._scale = None
         super().start_quorum(*args, **options)
 
     def allreduce(self, tensor: torch.Tensor, *args: Any, **options: Any) -> Any:
         if not self._exchanging and self.errored() is None:
             self._exchanging = True
             self._begin_exchange(tensor)
+            one = torch.ones(1, device=tensor.device)
+            self._scale = super().allreduce(one), one
         return super().allreduce(tensor, *args, **options)
+
+    def gradient_scale(self) -> float | None:
+        """What a 1 of each replica came back as from this step's exchange, which scales gradients likewise.
+
+        1 when the sum is divided by the number of those who contributed. None when nothing was exchanged, or in vain.
+        """
+        if self._scale is None or self.errored() is not None:
+            return None
+        work, one = self._scale
+        work.wait()
+        return float(one)
 
     def _begin_exchange(self, gradient: torch.Tensor) -> None:
         """Fault points at the first exchange of a step; ``gradient`` is still this replica's own."""

@@ -56,6 +56,12 @@ def free_port(address: str) -> int:
         return int(probe.getsockname()[1])
 
 
+def resident_bytes() -> int:
+    """Memory of this process that is in RAM."""
+    with open("/proc/self/statm") as sizes:
+        return int(sizes.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 def children(pid: int) -> list[int]:
     """Process ids of the children of ``pid``; none when it is gone."""
     found: list[int] = []

@@ -24,7 +24,7 @@ from torch.distributed import TCPStore
 from torchtitan.components.metrics import MetricsProcessor
 from torchtitan.experiments.torchft.trainer import FaultTolerantTrainer
 
-from training import digest, events, harm
+from training import digest, events, harm, process
 from training.checkpoints import Checkpoints, plain
 from training.faultpoints import FaultPoints, Ordered
 from training.healing import ReplicaManager
@@ -66,6 +66,7 @@ class ReplicaTrainer(FaultTolerantTrainer):  # type: ignore[misc]
         self._points = FaultPoints()
         self._checkpoints: Checkpoints | None = None
         self._rate_used = 0.0
+        self._batch = 0
         self.optimizers.optimizers[0].register_step_pre_hook(self._note_rate)
 
     @property
@@ -107,6 +108,7 @@ class ReplicaTrainer(FaultTolerantTrainer):  # type: ignore[misc]
             wanted = self.manager.current_step()
             while number < wanted:
                 batch, number = next(batches), number + 1
+            self._batch = number + 1
             inputs, labels = batch
             yield dict(inputs), labels
 
@@ -169,6 +171,9 @@ class ReplicaTrainer(FaultTolerantTrainer):  # type: ignore[misc]
             duration_s=duration_s,
             digest=self._digest_now() if vote.committed and due else None,
             error=None if vote.committed else self._why_not(),
+            batch=self._batch,
+            gradient_scale=self.manager.gradient_scale(),
+            rss_bytes=process.resident_bytes(),
         )
         self._emit(event)
         if event.committed and step % self.config.log_every == 0:

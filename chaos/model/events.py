@@ -206,7 +206,12 @@ class HealServed(Event, frozen=True, kw_only=True):
 
 
 class Step(Event, frozen=True, kw_only=True):
-    """One tried step. `digest` is of parameters and optimizer after the commit, None when none was due."""
+    """One tried step. `digest` is of parameters and optimizer after the commit, None when none was due.
+
+    `batch` is the number of the batch that it trained on, counted on the member's own shard of the data.
+    `gradient_scale` is what an exchanged 1 of each contributor came back as: 1 when the mean is over just those who
+    contributed. `rss_bytes` is the resident memory of the trainer process. None: not measured.
+    """
 
     step: int
     committed: bool
@@ -220,6 +225,9 @@ class Step(Event, frozen=True, kw_only=True):
     duration_s: float
     digest: str | None = None
     error: str | None = None
+    batch: int | None = None
+    gradient_scale: float | None = None
+    rss_bytes: int | None = None
 
 
 class FaultPointHit(Event, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from chaos.model.injections import Point
 from chaos.model.topology import Restart
+from chaos.model.verdict import Outcome
 
 Count = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
@@ -136,12 +137,23 @@ class Quiesce(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timeout_s: Seconds = 120.0
 
 
+class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a run shows as long as a known bug is there: `outcome` is not PASS, and one of the monitors `by` says so.
+
+    `reference` is where the bug is publicly described.
+    """
+
+    outcome: Outcome
+    by: Annotated[tuple[str, ...], Meta(min_length=1)]
+    reference: str
+
+
 class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A whole experiment. `why` is one sentence: what happens in real clusters that this stands for.
 
     `monitors` maps the name of each monitor that judges the run to its thresholds. `quorum_floor` is the number of
     replicas that faults must leave in the quorum (the workload's min_replicas if not given): a fault that could never
-    keep it is refused, one that cannot keep it now waits.
+    keep it is refused, one that cannot keep it now waits. `expect` makes it an experiment on a known bug.
     """
 
     name: Annotated[str, Meta(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
@@ -156,3 +168,4 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     quiesce: Quiesce = Quiesce()
     disturb_timeout_s: Seconds = 120.0
     seed: int = 1
+    expect: Expect | None = None

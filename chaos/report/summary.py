@@ -28,6 +28,8 @@ def print_plan(plan: Plan, console: Console) -> None:
     lines += [] if plan.faults else ["  no fault"]
     lines += [f"  quiesce: {experiment.quiesce.common_steps} more steps committed by every replica", ""]
     lines += [f"  judged by: {', '.join(experiment.monitors)}; seed {experiment.seed}"]
+    if (expect := experiment.expect) is not None:
+        lines += [f"  expected: {expect.outcome.value} by {' or '.join(expect.by)} ({expect.reference})"]
     for line in lines:
         _say(console, line)
 
@@ -35,6 +37,8 @@ def print_plan(plan: Plan, console: Console) -> None:
 def print_verdict(verdict: Verdict, console: Console) -> None:
     """The outcome first, then every monitor's reading."""
     console.print(Text.assemble((verdict.outcome.value, _STYLES[verdict.outcome]), f"  {_title(verdict)}"))
+    if verdict.expectation is not None:
+        _say(console, f"  {verdict.expectation.reading}")
     width = max((len(finding.monitor) for finding in verdict.findings), default=0)
     for finding in verdict.findings:
         mark = Text(f"  {finding.outcome.value:7} ", _STYLES[finding.outcome])
@@ -49,6 +53,7 @@ def print_verdict(verdict: Verdict, console: Console) -> None:
 def markdown(plan: Plan, verdict: Verdict, events: Iterable[AnyEvent]) -> str:
     """The report: verdict and reasons first, then the numbers, then what happened when."""
     lines = [f"# {verdict.outcome.value}: {_title(verdict)}", "", plan.experiment.why, ""]
+    lines += [] if verdict.expectation is None else [f"**{_escape(verdict.expectation.reading)}**", ""]
     lines += [f"- {_escape(reason)}" for reason in verdict.reasons]
     lines += ["", "| monitor | outcome | reading | evidence |", "|---|---|---|---|"]
     for finding in verdict.findings:
