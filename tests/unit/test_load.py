@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.load import load, shipped
+from chaos.load import KNOWN_BUGS, load, shipped
 from chaos.model.errors import BadInput
 from chaos.model.topology import Restart
 
@@ -18,6 +18,7 @@ faults:
   - {fault: pod.kill, target: {role: replica}, at: {step: 20}}
 monitors: {progress: {stall_s_max: 5}}
 """
+EXPECT = "{outcome: %s, reference: somewhere}"
 
 
 @pytest.fixture
@@ -39,7 +40,8 @@ def test_a_good_experiment_loads(write):
 
 @pytest.mark.parametrize("name", shipped())
 def test_shipped_experiments_load_by_name(name):
-    assert load(name).name == name
+    assert load(name).name == name.removeprefix(KNOWN_BUGS)
+    assert (load(name).expect is not None) == name.startswith(KNOWN_BUGS)
 
 
 @pytest.mark.parametrize(
@@ -64,6 +66,13 @@ def test_shipped_experiments_load_by_name(name):
         (("name: good", "name: good\nname: better"), "line 3: the key 'name' stands twice"),
         (("steps: 100", "steps: 12"), "workload.steps is 12, fewer than baseline.steps + quiesce.common_steps = 15"),
         (("at: {step: 20}", "at: {step: 20}, args: {grace: 3}"), "faults.0.args: unknown key 'grace'"),
+        (("name: good", f"name: good\nexpect: {EXPECT % 'FAIL, by: [progres]'}"), "'progres' does not judge this"),
+        (("name: good", f"name: good\nexpect: {EXPECT % 'PASS, by: [progress]'}"), "expect.outcome is PASS"),
+        (("name: good", f"name: good\nexpect: {EXPECT % 'FAIL, by: []'}"), "does not fit: expected `array` of length"),
+        (
+            ("name: good", f"name: good\nexpect: {EXPECT % 'fail, by: [progress]'}"),
+            "'fail' is not known; known are: FAIL",
+        ),
     ],
 )
 def test_each_mistake_is_one_clear_error(write, change, message):
