@@ -5,6 +5,9 @@ spawn, a dead trainer - the answer is the same: the worker host is told to end, 
 that one is attached afresh. So nothing is ever attached twice, which Monarch cannot do, and no wait is without an end:
 each is raced against the end of the life it belongs to, and bounded by a setting.
 
+With ``detection=monarch`` connections tell nothing once a trainer is there: its life lasts until Monarch's call to it
+fails, and the next life waits for that, as in TorchFT's own example of a Monarch job. Monarch may tell late, or never.
+
 A controller that restarts finds worker hosts that are not ``fresh``: it waits for their trainers to announce themselves
 and adopts those, or ends the life. Training goes on without a controller; only new lives wait for one.
 
@@ -93,6 +96,7 @@ class Controller:
         self._job = job
         self._monarch = monarch
         self._lighthouse = lighthouse_address
+        self._by_connection = job.settings.detection == "connection"
         self._emit = emit
         self._lives: dict[str, Life] = {}
         self._trainers: dict[tuple[str, int], Line] = {}
@@ -146,8 +150,10 @@ class Controller:
     async def _worker(self, life: Life) -> None:
         """A life of a member, to its end."""
         name, incarnation = life.key
-        if (before := self._lives.get(name)) is not None:
-            before.end(f"incarnation {incarnation} announced itself")
+        while (before := self._lives.get(name)) is not None and not before.over.done():
+            if self._by_connection:
+                before.end(f"incarnation {incarnation} announced itself")
+            await asyncio.wait({before.over})
         self._lives[name] = life
         if life.key in self._trainers:
             life.trainer_came.set()
@@ -166,9 +172,11 @@ class Controller:
         try:
             while await life.line.read() is not None:
                 pass
-            life.end("worker host ended")
+            reason = "worker host ended"
         except OSError as error:
-            life.end(f"link to worker host cut: {error}")
+            reason = f"link to worker host cut: {error}"
+        if self._by_connection or not life.trainer_came.is_set():
+            life.end(reason)
 
     async def _begin(self, life: Life) -> None:
         """Start or adopt the trainer; when that fails, have the life ended."""
@@ -210,7 +218,7 @@ class Controller:
         )
         assignment = announce.Assignment(job=self._job, worker=hello, lighthouse=self._lighthouse_for(hello))
         training = asyncio.ensure_future(self._monarch.start_trainer(host, mesh_name, assignment))
-        training.add_done_callback(_note_end)
+        training.add_done_callback(lambda call: self._call_ended(life, call))
         await _first(asyncio.shield(training), life.trainer_came.wait(), timeout_s=settings.spawn_timeout_s)
         if not life.trainer_came.is_set():
             failed = training.done() and not training.cancelled() and training.exception()
@@ -218,6 +226,16 @@ class Controller:
         self._failures[name] = 0
         spawn_s = time.monotonic() - attached
         self._emit(events.TrainerSpawned(name=name, member_incarnation=incarnation, spawn_s=spawn_s))
+
+    def _call_ended(self, life: Life, call: asyncio.Future[Any]) -> None:
+        """Monarch's word on the end of a trainer; where connections count, its own has told us already, or will."""
+        if call.cancelled() or (error := call.exception()) is None:
+            return
+        said = str(error).strip().partition("\n")[0][:300]
+        log.info("Monarch: %s", said)
+        if not self._by_connection and life.trainer_came.is_set():
+            life.dismiss("trainer process ended")
+            life.end(f"Monarch: {said}")
 
     async def _adopt(self, life: Life) -> None:
         """This worker host was known before: its trainer must be there already, Monarch cannot attach again."""
@@ -244,7 +262,7 @@ class Controller:
         del self._trainers[key]
         self._news.set()
         life = self._lives.get(hello.name)
-        if life is None or life.key != key or hello.name in self._finished:
+        if life is None or life.key != key or hello.name in self._finished or not self._by_connection:
             return
         if cut:
             life.end(f"link to trainer cut: {cut}")
@@ -327,12 +345,6 @@ async def _first(*waits: Awaitable[Any], timeout_s: float | None = None) -> None
 
 def _held(_: asyncio.Task[None]) -> None:
     """A connection's task, which the task group holds."""
-
-
-def _note_end(training: asyncio.Future[Any]) -> None:
-    """Monarch's word on the end of a trainer; its connection has told us already, or will."""
-    if not training.cancelled() and (error := training.exception()) is not None:
-        log.info("Monarch: %s", str(error).strip().partition("\n")[0][:300])
 
 
 def main(*, name: str, incarnation: int, bind: str, lighthouse_address: str | None, events_path: str, job: Job) -> None:

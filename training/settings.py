@@ -73,6 +73,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     adopt_timeout_s: Annotated[
         float, Meta(gt=0, description="wait of a restarted controller for the trainer of a known worker")
     ] = 5.0
+    detection: Annotated[
+        Literal["connection", "monarch"],
+        Meta(description="connection: a life ends with its connections; monarch: with the call to its trainer"),
+    ] = "connection"
+    monarch_timers: Annotated[
+        Literal["tuned", "stock"],
+        Meta(description="tuned: Monarch notices the dead in seconds; stock: its own defaults"),
+    ] = "tuned"
     orphan_timeout_s: Annotated[
         int, Meta(ge=1, description="silence of the controller after which Monarch ends its trainers")
     ] = 86_400

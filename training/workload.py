@@ -86,7 +86,7 @@ def environment(job: Job) -> dict[str, str]:
         "TOKENIZERS_PARALLELISM": "false",
         "RUST_LOG": "warn",
         "TORCH_CPP_LOG_LEVEL": "ERROR",
-        **MONARCH_TIMERS,
+        **(MONARCH_TIMERS if job.settings.monarch_timers == "tuned" else {}),
         "HYPERACTOR_MESH_ORPHAN_TIMEOUT": f"{job.settings.orphan_timeout_s}s",
     }
     if recipes.find(job.recipe).device == "cpu":

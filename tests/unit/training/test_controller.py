@@ -33,6 +33,7 @@ class StandIn:
     def __init__(self) -> None:
         self.attached: list[str] = []
         self.started: list[announce.Assignment] = []
+        self.calls: list[asyncio.Future[str]] = []
         self.attach_error: Exception | None = None
         self.start_error: Exception | None = None
         self.hang = False
@@ -48,6 +49,7 @@ class StandIn:
     def start_trainer(self, host: Any, name: str, assignment: announce.Assignment) -> Awaitable[Any]:
         self.started.append(assignment)
         training: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.calls.append(training)
         if self.start_error is not None:
             training.set_exception(self.start_error)
         return training
@@ -264,6 +266,47 @@ async def test_a_worker_host_that_reconnects_keeps_its_trainer() -> None:
         worker = await job.worker(fresh=False)
         trainer.die()
         assert await worker.hear() == announce.Exit(reason="trainer process ended")
+
+
+BY_MONARCH = msgspec.structs.replace(SETTINGS, detection="monarch")
+
+
+@in_loop
+async def test_detection_by_monarch_holds_a_new_life_back_until_the_call_of_the_old_one_fails() -> None:
+    async with running(settings=BY_MONARCH) as job:
+        worker, trainer = await job.member()
+        worker.die()
+        trainer.die()
+        await job.worker(incarnation=2)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(job.until(events.MemberLost), SETTINGS.adopt_timeout_s)
+        assert len(job.monarch.attached) == 1
+        job.monarch.calls[0].set_exception(RuntimeError("supervision: gone\nmore"))
+        assert (await job.until(events.MemberLost)).reason == "Monarch: supervision: gone"
+        await job.trainer(incarnation=2)
+        assert (await job.until(events.TrainerSpawned, 2)).member_incarnation == 2
+
+
+@in_loop
+async def test_detection_by_monarch_ends_a_worker_host_whose_trainer_is_dead_when_the_call_fails() -> None:
+    async with running(settings=BY_MONARCH) as job:
+        worker, trainer = await job.member()
+        trainer.die()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(worker.hear(), SETTINGS.adopt_timeout_s)
+        job.monarch.calls[0].set_exception(RuntimeError("gone"))
+        assert await worker.hear() == announce.Exit(reason="trainer process ended")
+        assert (await job.until(events.MemberLost)).reason == "Monarch: gone"
+
+
+@in_loop
+async def test_detection_by_monarch_lets_go_of_a_life_that_had_no_trainer() -> None:
+    async with running(settings=BY_MONARCH) as job:
+        job.monarch.attach_error = RuntimeError("no route")
+        worker = await job.worker()
+        assert isinstance(await worker.hear(), announce.Exit)
+        worker.die()
+        assert (await job.until(events.MemberLost)).reason == "worker host ended"
 
 
 @in_loop
