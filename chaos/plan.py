@@ -199,7 +199,7 @@ def _check_floor(where: str, planned: PlannedFault, plan: Plan) -> None:
     if left < plan.quorum_floor:
         raise BadInput(
             f"{where}: {planned.fault} would leave {left} of {len(plan.replicas())} replicas, fewer than the quorum "
-            f"floor {plan.quorum_floor}; hit fewer, or type quorum_floor: {max(1, left)} to break it on purpose"
+            f"floor {plan.quorum_floor}; hit fewer, or type quorum_floor: {left} to break it on purpose"
         )
 
 

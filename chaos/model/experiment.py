@@ -153,7 +153,7 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `monitors` maps the name of each monitor that judges the run to its thresholds. `quorum_floor` is the number of
     replicas that faults must leave in the quorum (the workload's min_replicas if not given): a fault that could never
-    keep it is refused, one that cannot keep it now waits. `expect` makes it an experiment on a known bug.
+    keep it is refused, one that cannot keep it now waits; with 0 none does. `expect` makes it an experiment on a known bug.
     """
 
     name: Annotated[str, Meta(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
@@ -163,7 +163,7 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     topology: TopologySpec = TopologySpec()
     faults: tuple[FaultSpec, ...] = ()
     mixes: tuple[Mix, ...] = ()
-    quorum_floor: Count | None = None
+    quorum_floor: Annotated[int, Meta(ge=0)] | None = None
     baseline: Baseline = Baseline()
     quiesce: Quiesce = Quiesce()
     disturb_timeout_s: Seconds = 120.0

@@ -55,7 +55,8 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def quorum_floor(self) -> int:
         """How many replicas faults must leave in the quorum."""
-        return self.experiment.quorum_floor or self.workload.min_replicas
+        floor = self.experiment.quorum_floor
+        return self.workload.min_replicas if floor is None else floor
 
     def replicas(self) -> tuple[str, ...]:
         return self.topology.members("replica")

@@ -54,6 +54,7 @@ def test_a_fault_that_could_never_keep_the_quorum_floor_is_refused():
         toy(everyone)
     with pytest.raises(BadInput, match="leave 0 of 3 replicas, fewer than the quorum floor 1"):
         toy(everyone, "quorum_floor=1")
+    assert len(toy(everyone, "quorum_floor=0").faults[0].targets) == 3
 
 
 def test_repeats_come_at_their_period_or_by_chance_of_the_seed():
