@@ -1,11 +1,18 @@
 """Healing that is right: what a rejoining replica receives is exactly what its donor has, rate and step included.
 
-Stock TorchTitan 0.3 with TorchFT 0.2 gets this wrong in three ways, kept reachable by the setting ``heal=stock``:
-  * the donor collects its state on TorchFT's quorum thread while its own forward pass moves the weights under it;
-  * the optimizer hands out the parameter groups of build time: a healed replica's first step has an old rate;
-  * the rate follows the tries of a trainer, not the commits, so replicas with different discards drift apart.
 With ``heal=cached`` the main thread collects the state after every step (``ReplicaManager.cache_state``), the quorum
 thread only hands out that cache, and the rate is a function of the committed step (``CommittedSchedule``).
+
+Stock TorchTitan 0.3 with TorchFT 0.2 gets this wrong in several ways. Each stays reachable, for experiments on it:
+  * ``heal=stock``: the donor collects its state on TorchFT's quorum thread while its own forward pass moves the
+    weights under it (torchtitan#4753), and has the next fault as well;
+  * ``heal=stale_rate``: the optimizer hands out the parameter groups of build time, so a healed replica's first step
+    has an old rate (torchtitan#4598); hidden by ``schedule=committed``, which sets the rate after a heal;
+  * ``heal=stale_weights``: the cache of the weights is handed out as it is, with copies of the fused ones from build
+    time; TorchTitan did so before torchtitan#3675, and so does who takes that cache to get around the first fault;
+  * ``heal=off``: with its checkpoints off, TorchTitan gives TorchFT no state to hand out at all (torchtitan#4212);
+  * ``schedule=tries``: the rate follows the tries of a trainer, not the commits, so replicas with different discards
+    drift apart.
 
 The cache holds references, not copies: parameters change only in the optimizer step, which TorchFT's commit vote keeps
 back until every reader of the served state is done. Not here: when to cache and what to report (``trainer``).
@@ -21,6 +28,7 @@ from typing import Any, Protocol
 import torch
 import torchft
 from torchft.checkpointing import HTTPTransport
+from torchtitan.components.checkpointer.base import MODEL, ModelWrapper
 from torchtitan.components.optimizer import LRSchedulersContainer, OptimizersContainer
 from torchtitan.experiments.torchft.checkpoint import TorchFTCheckpointManager
 from torchtitan.experiments.torchft.config.job_config import FaultTolerance as TitanFaultTolerance
@@ -29,6 +37,9 @@ from torchtitan.experiments.torchft.optimizer import TorchFTOptimizersContainer
 
 from training import harm
 from training.faultpoints import FaultPoints, Ordered
+
+CACHED = ("cached", "stale_rate", "stale_weights")
+"""The ways of healing in which the main thread caches the state."""
 
 # TorchFT lets these win over what it is told; here the settings of the job win.
 OVERRIDES = (
@@ -231,7 +242,7 @@ class FaultTolerance(TorchFTManager):  # type: ignore[misc]
         self.group_size = config.group_size
         self.replica_id = config.replica_id
         self._manager = ReplicaManager(
-            leave_on_error=config.heal == "cached" and config.process_group == "gloo",
+            leave_on_error=config.heal != "stock" and config.process_group == "gloo",
             pg=groups[config.process_group](timeout=timeout),
             min_replica_size=config.min_replica_size,
             load_state_dict=None,
@@ -297,11 +308,31 @@ class CommittedSchedule(LRSchedulersContainer):  # type: ignore[misc]
                 group["lr"] = rate
 
 
-def configs(heal: str) -> dict[str, Any]:
-    """The configuration classes for ``heal=cached`` or ``heal=stock``."""
-    cached = heal == "cached"
+class BuildTimeWeights(ModelWrapper):  # type: ignore[misc]
+    """TorchTitan's view of the weights as it was before torchtitan#3675: collected once, fused ones as copies."""
+
+    def state_dict(self) -> dict[str, Any]:
+        state: dict[str, Any] = self.cached_state_dict
+        return state
+
+
+class BuildTimeCheckpoints(TorchFTCheckpointManager):  # type: ignore[misc]
+    """TorchTitan's checkpoint manager, which registers what heals hand out, with ``BuildTimeWeights``."""
+
+    @dataclass(kw_only=True, slots=True)
+    class Config(TorchFTCheckpointManager.Config):  # type: ignore[misc]
+        pass
+
+    def __init__(self, config: Config, *, model_parts: list[torch.nn.Module], **arguments: Any) -> None:
+        super().__init__(config, model_parts=model_parts, **arguments)
+        self.states[MODEL] = BuildTimeWeights(model_parts)
+
+
+def configs(heal: str, schedule: str) -> dict[str, Any]:
+    """The configuration classes for these settings."""
+    stale_rate, stale_weights = heal in ("stock", "stale_rate"), heal == "stale_weights"
     return {
-        "optimizer": CurrentOptimizers.Config if cached else TorchFTOptimizersContainer.Config,
-        "lr_scheduler": CommittedSchedule.Config if cached else LRSchedulersContainer.Config,
-        "checkpoint": TorchFTCheckpointManager.Config,
+        "optimizer": TorchFTOptimizersContainer.Config if stale_rate else CurrentOptimizers.Config,
+        "lr_scheduler": CommittedSchedule.Config if schedule == "committed" else LRSchedulersContainer.Config,
+        "checkpoint": BuildTimeCheckpoints.Config if stale_weights else TorchFTCheckpointManager.Config,
     }

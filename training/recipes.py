@@ -60,7 +60,7 @@ RECIPES = {
             sentence="cpu-debug with the healing of TorchTitan 0.3 and TorchFT 0.2 as they are, faults included.",
             device="cpu",
             flavor="debugmodel",
-            defaults=msgspec.structs.replace(_CPU, heal="stock"),
+            defaults=msgspec.structs.replace(_CPU, heal="stock", schedule="tries"),
         ),
         Recipe(
             name="llama3-1b",
@@ -126,7 +126,8 @@ def trainer_config(job: Job, *, member: str, host: str, lighthouse: str, scratch
     on_cpu = recipe.device == "cpu"
     if on_cpu:
         cpu.use_dense_attention(model_spec.model)
-    parts: dict[str, Any] = healing.configs(settings.heal)
+    parts: dict[str, Any] = healing.configs(settings.heal, settings.schedule)
+    stock_saves = settings.checkpoint_every > 0 and settings.checkpoints == "stock"
     return trainer.ReplicaTrainer.Config(
         model_spec=model_spec,
         loss=CrossEntropyLoss.Config(global_vocab_size=decoder_vocab_size(model_spec)),
@@ -151,7 +152,11 @@ def trainer_config(job: Job, *, member: str, host: str, lighthouse: str, scratch
         parallelism=ParallelismConfig(),
         dataloader=dataset.config(settings.data),
         checkpoint=parts["checkpoint"](
-            enable=True, interval=10**9, enable_ft_dataloader_checkpoints=False, load_only=True
+            enable=settings.heal != "off",  # TorchTitan's switch for both
+            folder="disk/checkpoint",
+            interval=settings.checkpoint_every if stock_saves else 10**9,
+            load_only=not stock_saves,
+            enable_ft_dataloader_checkpoints=False,
         ),
         activation_checkpoint=None if on_cpu else SelectiveAC.Config(),
         comm=CommConfig(trace_buf_size=0, init_timeout_seconds=int(settings.quorum_timeout_s)),
@@ -159,7 +164,7 @@ def trainer_config(job: Job, *, member: str, host: str, lighthouse: str, scratch
         heal=settings.heal,
         digest_every=settings.digest_every,
         log_every=settings.log_every,
-        checkpoint_every=settings.checkpoint_every,
+        checkpoint_every=0 if stock_saves else settings.checkpoint_every,
         fault_tolerance=healing.FaultTolerance.Config(
             enable=True,
             process_group="gloo" if on_cpu else "nccl",

@@ -30,9 +30,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     seed: Annotated[int, Meta(ge=0, description="seed of the initial weights, the same on every replica")] = 1
     heal: Annotated[
-        Literal["cached", "stock"],
-        Meta(description="cached: hand out what the main thread cached after a step; stock: TorchTitan 0.3 as it is"),
+        Literal["cached", "stock", "stale_rate", "stale_weights", "off"],
+        Meta(
+            description="cached: hand out what the main thread cached after a step; known bugs: stock, "
+            "collect it on TorchFT's thread; stale_rate, stale_weights, hand out those of build time; off, none"
+        ),
     ] = "cached"
+    schedule: Annotated[
+        Literal["committed", "tries"],
+        Meta(description="what the learning rate counts: committed steps, or, as TorchTitan 0.3, tries"),
+    ] = "committed"
     lighthouse: Annotated[
         Literal["member", "controller"], Meta(description="where the lighthouse runs: alone, or inside the controller")
     ] = "member"
@@ -41,6 +48,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     checkpoint_every: Annotated[
         int, Meta(ge=0, description="committed steps between checkpoints on a replica's disk; 0: none")
     ] = 0
+    checkpoints: Annotated[
+        Literal["own", "stock"], Meta(description="who writes checkpoints: this package, or TorchTitan 0.3 as it is")
+    ] = "own"
 
     batch: Annotated[int, Meta(ge=1, description="sequences per replica and step")] = 1
     seq_len: Annotated[int, Meta(ge=16, description="tokens per sequence")] = 128

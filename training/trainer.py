@@ -24,7 +24,7 @@ from torch.distributed import TCPStore
 from torchtitan.components.metrics import MetricsProcessor
 from torchtitan.experiments.torchft.trainer import FaultTolerantTrainer
 
-from training import digest, events, harm, process
+from training import digest, events, harm, healing, process
 from training.checkpoints import Checkpoints, plain
 from training.faultpoints import FaultPoints, Ordered
 from training.healing import ReplicaManager
@@ -194,7 +194,7 @@ class ReplicaTrainer(FaultTolerantTrainer):  # type: ignore[misc]
         return digest.digest(entries)
 
     def _cache_state(self) -> None:
-        if self.config.heal == "cached":
+        if self.config.heal in healing.CACHED:
             self.manager.cache_state()
 
     def _rate(self) -> float:

@@ -153,7 +153,8 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `monitors` maps the name of each monitor that judges the run to its thresholds. `quorum_floor` is the number of
     replicas that faults must leave in the quorum (the workload's min_replicas if not given): a fault that could never
-    keep it is refused, one that cannot keep it now waits; with 0 none does. `expect` makes it an experiment on a known bug.
+    keep it is refused, one that cannot keep it now waits; with 0 none does. `expect` makes it an experiment on a
+    known bug.
     """
 
     name: Annotated[str, Meta(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]

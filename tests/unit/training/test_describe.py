@@ -63,7 +63,9 @@ def test_describe_does_not_import_torch() -> None:
 SETTINGS = st.builds(
     Settings,
     seed=st.integers(0, 2**31),
-    heal=st.sampled_from(["cached", "stock"]),
+    heal=st.sampled_from(["cached", "stock", "stale_rate", "stale_weights", "off"]),
+    schedule=st.sampled_from(["committed", "tries"]),
+    checkpoints=st.sampled_from(["own", "stock"]),
     digest_every=st.integers(0, 100),
     learning_rate=st.floats(1e-6, 1.0),
     process_group_timeout_s=st.floats(0.5, 50.0),
