@@ -94,7 +94,12 @@ class Drain(Held, frozen=True, tag="drain"):
 
 
 class NoNames(Held, frozen=True, tag="no_names"):
-    """In the target no name of another member resolves; what is connected stays so. In force: a look-up there fails."""
+    """In the target the `names` of other members (none: all of them) do not resolve; what is connected stays so.
+
+    The names that are left keep the addresses of now. In force: a look-up of the first one fails.
+    """
+
+    names: tuple[str, ...] = ()
 
 
 class LinkDown(Held, frozen=True, tag="link_down"):

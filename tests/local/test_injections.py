@@ -9,7 +9,7 @@ import pytest
 from clusters import Running, toy_cluster
 
 from chaos.model.events import MemberExited, MemberStarted, TrainerStarted
-from chaos.model.injections import Delete, Process, Signal
+from chaos.model.injections import Delete, NoNames, Process, Signal
 from chaos.model.ports import InjectionRefused
 from chaos.model.topology import Restart
 from chaos.platforms.local import owner
@@ -76,3 +76,21 @@ async def test_what_cannot_be_hit_is_refused(tmp_path: Path) -> None:
         for injection in (Delete("replica-0"), Signal("replica-0", Process.MAIN, signal.SIGKILL)):
             with pytest.raises(InjectionRefused, match="replica-0 is not alive"):
                 await running.cluster.inject(injection)
+
+
+@pytest.mark.parametrize(
+    ("names", "lost"), [((), {"replica-1", "controller"}), (("replica-1",), {"replica-1"})], ids=["all", "one"]
+)
+async def test_names_are_lost_in_one_pod_and_come_back(
+    tmp_path: Path, separate: str, names: tuple[str, ...], lost: set[str]
+) -> None:
+    everyone = {"replica-0", "replica-1", "controller"}
+    async with toy_cluster(tmp_path, separate) as running:
+
+        async def unknown(asking: str) -> set[str]:
+            return {name for name in everyone if await running.ask(asking, "resolve", name=name) is None}
+
+        async with running.cluster.hold(NoNames("replica-0", names)):
+            assert await unknown("replica-0") == lost
+            assert await unknown("replica-1") == set()
+        assert await unknown("replica-0") == set()

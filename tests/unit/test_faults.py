@@ -20,6 +20,7 @@ from chaos.api import (
     Held,
     Interface,
     LinkDown,
+    NoNames,
     Process,
     Restart,
     Rhythm,
@@ -128,6 +129,13 @@ def test_kills_of_pods_and_of_processes() -> None:
         assert killed == (Signal("replica-1", Process.TRAINER, number),)
     for name in ("lighthouse", "controller"):
         assert injections(faults()[f"{name}.kill"](), name) == (Signal(name, Process.MAIN, signal.SIGKILL),)
+
+
+def test_names_fail_for_everyone_or_for_the_other_replicas() -> None:
+    kind = faults()["dns.fail"]
+    assert injections(kind(), "replica-1") == (NoNames("replica-1"),)
+    of_replicas = msgspec.convert({"names": "replicas"}, kind)
+    assert injections(of_replicas, "replica-1") == (NoNames("replica-1", ("replica-0", "replica-2", "replica-3")),)
 
 
 def test_a_partition_is_between_the_targets_and_the_other_replicas() -> None:

@@ -62,7 +62,7 @@ class Disturbances:
             case Drain():
                 return self._drain(target)
             case NoNames():
-                return self._no_names(self._lives.alive(target))
+                return self._no_names(self._lives.alive(target), injection.names)
             case _:
                 return self._holds.hold(injection, self._lives.site(target), self._lives.addresses())
 
@@ -100,11 +100,13 @@ class Disturbances:
         held.reverted = Proof(node, 0, f"{node} takes members again")
 
     @asynccontextmanager
-    async def _no_names(self, life: Life) -> AsyncIterator[Hold]:
+    async def _no_names(self, life: Life, names: tuple[str, ...]) -> AsyncIterator[Hold]:
         if not self._separate:
             raise InjectionRefused(f"{life.member} has no names of its own: plain processes share the machine's")
-        await self._commands.send("names", member=life.member, wanted="lost")
-        held = Hold(life.member, Proof(life.member, life.incarnation, f"no name resolves in {life.member}"))
+        which = {"member": life.member, "names": list(names)}
+        await self._commands.send("names", wanted="lost", **which)
+        lost = f"no name of {', '.join(names) or 'another member'} resolves in {life.member}"
+        held = Hold(life.member, Proof(life.member, life.incarnation, lost))
         try:
             yield held
         finally:
@@ -113,7 +115,7 @@ class Disturbances:
                 if life.exited.is_set():
                     evidence = f"{life.member} is gone: nothing to give back"
                 else:
-                    await self._commands.send("names", member=life.member, wanted="back")
+                    await self._commands.send("names", wanted="back", **which)
                 held.reverted = Proof(life.member, life.incarnation, evidence)
 
     async def _delete(self, life: Life) -> Proof:

@@ -204,18 +204,18 @@ class Host:
                     self._count += 1
                     heapq.heappush(self._due, (0.0, self._count, member_waiting))
                 self._waiting.clear()
-            case {"do": "names", "member": str(member), "wanted": str(wanted)}:
-                return self._set_names(member, wanted)
+            case {"do": "names", "member": str(member), "wanted": str(wanted), "names": list(names)}:
+                return self._set_names(member, wanted, names)
             case _:
                 raise AssertionError(message)
         return None
 
-    def _set_names(self, member: str, wanted: str) -> str | None:
+    def _set_names(self, member: str, wanted: str, names: list[str]) -> str | None:
         pid = next((life.pid for life in self._lives.values() if life.member.name == member), None)
-        other = next((other.name for other in self._members if other.name != member), member)
+        others = names or [other.name for other in self._members if other.name != member] or [member]
         if pid is None:
             return f"{member} is not alive"
-        command = [sys.executable, "-I", "-S", _NAMES, str(pid), wanted, other]
+        command = [sys.executable, "-I", "-S", _NAMES, str(pid), wanted, *others]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=NAMES_S)
         except subprocess.TimeoutExpired:
