@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.mutations.mutation import MUTATIONS, Mutation
-from tests.mutations.score import SEEDS, Trial, trials
+from tests.mutations.score import SEEDS, Trial, idle, trials
 
 
 def main(arguments: list[str]) -> int:
@@ -32,6 +32,8 @@ def main(arguments: list[str]) -> int:
     console.print(table)
     for one in wrong:
         console.print(one.said, markup=False, highlight=False, soft_wrap=True)
+    if idle():
+        console.print(f"no recorded run gives {', '.join(idle())} anything to judge")
     console.print(
         f"{len(chosen)} mutations; violating: {total['violating'] - total['violating wrong']} of {total['violating']} "
         f"caught; harmless: {total['harmless wrong']} alarms in {total['harmless']}"

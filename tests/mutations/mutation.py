@@ -102,8 +102,17 @@ def _registered(mutation: Mutation) -> Mutation:
 
 
 def judged_by_all(run: Run) -> Run:
-    """The run with every monitor in its plan, those that the experiment names with its own thresholds."""
-    chosen = dict.fromkeys(monitors()) | run.plan.experiment.monitors
+    """The run with every monitor in its plan that passes it as it was recorded, and the experiment's own in any case.
+
+    The others have nothing to judge there: the run is too short for them, or is older than what they look at.
+    """
+    named = run.plan.experiment.monitors
+    findings = _with_monitors(run, dict.fromkeys(monitors()) | named).verdict().findings
+    passing = [finding.monitor for finding in findings if finding.outcome is Outcome.PASS]
+    return _with_monitors(run, dict.fromkeys(passing) | named)
+
+
+def _with_monitors(run: Run, chosen: dict[str, Any]) -> Run:
     plan = msgspec.structs.replace(run.plan, experiment=msgspec.structs.replace(run.plan.experiment, monitors=chosen))
     return as_run_today(replace(run, plan=plan))
 

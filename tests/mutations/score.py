@@ -6,14 +6,16 @@ run is no PASS. A harmless mutation must leave every monitor that passed the rec
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from chaos.api import Finding, Outcome
 from chaos.model.verdict import Verdict
+from chaos.registry import monitors
 from tests.golden import recorded
 from tests.mutations import faults, frames, innocent, lines, lives, states, steps  # noqa: F401
-from tests.mutations.mutation import JOURNAL, MUTATIONS, Mutation, NotHere, Run, judged_by_all
+from tests.mutations.mutation import JOURNAL, Mutation, NotHere, Run, judged_by_all
 
 SEEDS = range(3)
 
@@ -48,29 +50,33 @@ class Trial:
         return (finding for finding in self.verdict.findings if finding.outcome is not Outcome.PASS)
 
 
-def trial(mutation: Mutation, run: Run, seed: int) -> Trial:
+def trial(mutation: Mutation, whole: Run, seed: int) -> Trial:
     """Judge a mutated run by all monitors. NotHere when the run has no place for the mutation."""
-    verdict = mutation.applied(run, seed).verdict()
+    verdict = mutation.applied(whole, seed).verdict()
     readings = {f"{finding.monitor}: {finding.reading}" for finding in verdict.findings}
     spoke = {f.monitor: f.outcome for f in verdict.findings if f.outcome is not Outcome.PASS}
     if not readings.issuperset(verdict.reasons):
         spoke[JOURNAL] = Outcome.UNKNOWN
-    return Trial(mutation, run.name, seed, verdict, spoke)
+    return Trial(mutation, whole.name, seed, verdict, spoke)
 
 
 def trials(mutation: Mutation, seeds: range = SEEDS) -> Iterator[Trial]:
     """The mutation at each of the seeds' places in every recorded run that has one."""
-    for run in runs():
+    for name in recorded.names():
         for seed in seeds:
             try:
-                yield trial(mutation, run, seed)
+                yield trial(mutation, run(name), seed)
             except NotHere:
                 continue
 
 
-def runs() -> list[Run]:
-    return [judged_by_all(recorded.load(name)) for name in recorded.names()]
+@functools.cache
+def run(name: str) -> Run:
+    """A recorded run as it is judged here."""
+    return judged_by_all(recorded.load(name))
 
 
-def mutations() -> list[Mutation]:
-    return list(MUTATIONS.values())
+def idle() -> list[str]:
+    """Monitors that no recorded run gives anything to judge."""
+    busy = {name for whole in map(run, recorded.names()) for name in whole.plan.experiment.monitors}
+    return sorted(monitors().keys() - busy)

@@ -81,7 +81,7 @@ def test_a_whole_node_needs_one_proof() -> None:
 
 def test_it_sits_in_every_run_and_without_it_no_liveness_failure_counts() -> None:
     story = frozen().train(1).drain().end()
-    assert [one.monitor for one in verdict(story).findings] == ["fault_in_force", "fault_reverted"]
+    assert [one.monitor for one in verdict(story).findings] == ["fault_in_force", "fault_reverted", "one_clock"]
     assert verdict(story, "replicas_rejoin").outcome is Outcome.FAIL
     story.now_s -= 1.0
     story.say(events.RevertFailed, "runner", fault_id="fault-0", injection=story.faults[0].injections[0], reason="held")
