@@ -21,6 +21,7 @@ back until every reader of the served state is done. Not here: when to cache and
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
@@ -135,6 +136,7 @@ class ReplicaManager(torchft.Manager):  # type: ignore[misc]
         self._last_step: int | None = None
         self.watch: Watch | None = None
         self.points = FaultPoints()
+        self._finite: Callable[[], bool] = lambda: True
         self._exchanging = False
         self._scale: tuple[Any, torch.Tensor] | None = None
         self._cached_state: dict[str, object] | None = None
@@ -147,6 +149,10 @@ class ReplicaManager(torchft.Manager):  # type: ignore[misc]
     def set_points(self, points: FaultPoints) -> None:
         """From now on, do what is ordered at these."""
         self.points = self._checkpoint_transport.points = points
+
+    def set_check(self, finite: Callable[[], bool]) -> None:
+        """From now on, vote against updates that are not ``finite``. Called between the exchange and the vote."""
+        self._finite = finite
 
     def cache_state(self) -> None:
         """Collect the state to hand out. Main thread only, between two steps."""
@@ -200,6 +206,8 @@ class ReplicaManager(torchft.Manager):  # type: ignore[misc]
     def should_commit(self, timeout: timedelta | None = None) -> bool:
         if self._last_step is not None and self._step >= self._last_step:
             self.report_error(RuntimeError(f"the job ends after step {self._last_step}"))
+        elif self.errored() is None and not self._finite():
+            super().report_error(ArithmeticError("the gradient norm is not a finite number"))
         return bool(super().should_commit(timeout))
 
     def report_error(self, e: Exception) -> None:

@@ -60,7 +60,7 @@ RECIPES = {
             sentence="cpu-debug with the healing of TorchTitan 0.3 and TorchFT 0.2 as they are, faults included.",
             device="cpu",
             flavor="debugmodel",
-            defaults=msgspec.structs.replace(_CPU, heal="stock", schedule="tries"),
+            defaults=msgspec.structs.replace(_CPU, heal="stock", schedule="tries", non_finite="commit"),
         ),
         Recipe(
             name="llama3-1b",
@@ -162,6 +162,7 @@ def trainer_config(job: Job, *, member: str, host: str, lighthouse: str, scratch
         comm=CommConfig(trace_buf_size=0, init_timeout_seconds=int(settings.quorum_timeout_s)),
         debug=DebugConfig(seed=settings.seed, enable_structured_logging=False),
         heal=settings.heal,
+        non_finite=settings.non_finite,
         digest_every=settings.digest_every,
         log_every=settings.log_every,
         checkpoint_every=0 if stock_saves else settings.checkpoint_every,

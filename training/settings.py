@@ -43,6 +43,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     lighthouse: Annotated[
         Literal["member", "controller"], Meta(description="where the lighthouse runs: alone, or inside the controller")
     ] = "member"
+    non_finite: Annotated[
+        Literal["discard", "commit"],
+        Meta(
+            description="an update whose gradient norm is no finite number: discard it, or commit it as TorchTitan 0.3"
+        ),
+    ] = "discard"
     digest_every: Annotated[int, Meta(ge=0, description="steps between digests of the state; 0: none")] = 1
     log_every: Annotated[int, Meta(ge=1, description="steps between lines in a trainer's log")] = 20
     checkpoint_every: Annotated[

@@ -24,7 +24,7 @@ from torch.distributed import TCPStore
 from torchtitan.components.metrics import MetricsProcessor
 from torchtitan.experiments.torchft.trainer import FaultTolerantTrainer
 
-from training import digest, events, harm, healing, process
+from training import digest, events, guard, harm, healing, process
 from training.checkpoints import Checkpoints, plain
 from training.faultpoints import FaultPoints, Ordered
 from training.healing import ReplicaManager
@@ -54,6 +54,7 @@ class ReplicaTrainer(FaultTolerantTrainer):  # type: ignore[misc]
     @dataclass(kw_only=True, slots=True)
     class Config(FaultTolerantTrainer.Config):  # type: ignore[misc]
         heal: str
+        non_finite: str
         digest_every: int
         log_every: int
         checkpoint_every: int
@@ -68,6 +69,8 @@ class ReplicaTrainer(FaultTolerantTrainer):  # type: ignore[misc]
         self._rate_used = 0.0
         self._batch = 0
         self.optimizers.optimizers[0].register_step_pre_hook(self._note_rate)
+        if config.non_finite == "discard":
+            self.manager.set_check(self._finite)
 
     @property
     def replica_id(self) -> str:
@@ -196,6 +199,9 @@ class ReplicaTrainer(FaultTolerantTrainer):  # type: ignore[misc]
     def _cache_state(self) -> None:
         if self.config.heal in healing.CACHED:
             self.manager.cache_state()
+
+    def _finite(self) -> bool:
+        return guard.finite(parameter.grad for part in self.model_parts for parameter in part.parameters())
 
     def _rate(self) -> float:
         return float(self.optimizers.optimizers[0].param_groups[0]["lr"])

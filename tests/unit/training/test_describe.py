@@ -65,6 +65,7 @@ SETTINGS = st.builds(
     seed=st.integers(0, 2**31),
     heal=st.sampled_from(["cached", "stock", "stale_rate", "stale_weights", "off"]),
     schedule=st.sampled_from(["committed", "tries"]),
+    non_finite=st.sampled_from(["discard", "commit"]),
     checkpoints=st.sampled_from(["own", "stock"]),
     digest_every=st.integers(0, 100),
     learning_rate=st.floats(1e-6, 1.0),

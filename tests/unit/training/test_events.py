@@ -43,6 +43,7 @@ def test_a_number_that_is_none_becomes_null(tmp_path: Path) -> None:
         events.Step(
             step=1, committed=False, quorum_id=1, participants=2, healing=False, loss=float("nan"), grad_norm=None,
             tokens=0, lr=0.1, duration_s=1.0, digest=None, error="x",
+            batch=1, gradient_scale=None, rss_bytes=1,
         )
     )  # fmt: skip
     writer.close()
