@@ -43,7 +43,8 @@ from chaos.model.injections import (
     Shape,
     Signal,
 )
-from chaos.model.past import Hit, Life, Past
+from chaos.model.lives import Commit, Hit, Life
+from chaos.model.past import Past
 from chaos.model.plan import Plan, PlannedFault, Rhythm
 from chaos.model.topology import Restart
 from chaos.model.verdict import Finding, Outcome
@@ -54,6 +55,7 @@ __all__ = [
     "Activity",
     "Aim",
     "AnyEvent",
+    "Commit",
     "CpuLimit",
     "Delete",
     "Direction",

@@ -121,6 +121,8 @@ class History:
         self.now_s = max(self.now_s, event.t_s)
         self.past.apply(event)
         match event:
+            case Step() if event.member in self.members:
+                self._apply_step(self.members[event.member], event)
             case PhaseStarted(phase=phase):
                 self.phase, self.phase_began_s, self.common_steps = phase, event.t_s, 0
                 self._committers.clear()
@@ -152,8 +154,6 @@ class History:
             case HealEnded(step=step):
                 member.state_step = step
                 self._heals.pop(member.name, None)
-            case Step():
-                self._apply_step(member, event)
             case TrainerFinished() | TrainerFailed():
                 member.activity = Activity.FINISHED
             case _:

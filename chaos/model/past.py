@@ -7,6 +7,7 @@ What members did after drain began is left out: it counts against nobody.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
@@ -17,131 +18,40 @@ from chaos.model.events import (
     EventsLost,
     FaultMissed,
     FaultStarted,
-    HealEnded,
-    HealStarted,
     InjectionFailed,
     InjectionInForce,
     InjectionReverted,
-    MemberExited,
     MemberStarted,
     PhaseFailed,
     PhaseStarted,
-    Quorum,
     RevertFailed,
     RunEnded,
     RunStarted,
     SafetyBroken,
     Step,
-    TrainerFailed,
     TrainerFinished,
     TrainerStarted,
     Unknown,
 )
-from chaos.model.injections import Drain, Held, Lethal
+from chaos.model.injections import Lethal
+from chaos.model.lives import Commit, Hit, Life, Timeline
 
 
-@dataclass(eq=False)
-class Life:
-    """One trainer's life in one incarnation of a member; for members without a trainer, the incarnation itself.
+@dataclass(frozen=True)
+class _Lookup:
+    """What was worked out of the past as it stands, by member; the next event makes it void."""
 
-    Fields hold the events that mark it, None where none was seen.
-    """
-
-    member: str
-    incarnation: int
-    started: MemberStarted | None = None
-    trainer: TrainerStarted | None = None
-    quorum: Quorum | None = None
-    """Its first quorum."""
-    heals_started: list[HealStarted] = field(default_factory=list)
-    heals: list[HealEnded] = field(default_factory=list)
-    commits: list[Step] = field(default_factory=list)
-    discards: list[Step] = field(default_factory=list)
-    doomed: FaultStarted | InjectionInForce | None = None
-    """A fault that ends it was started."""
-    finished: TrainerFinished | None = None
-    failed: TrainerFailed | None = None
-    exited: MemberExited | None = None
-
-    @property
-    def over(self) -> bool:
-        """It ended before its time, or a fault is about to end it."""
-        return any((self.doomed, self.failed, self.exited))
-
-    def take(self, event: AnyEvent) -> None:
-        match event:
-            case MemberStarted():
-                self.started = event
-            case TrainerStarted():
-                self.trainer = event
-            case Quorum():
-                self.quorum = self.quorum or event
-            case HealStarted():
-                self.heals_started.append(event)
-            case HealEnded():
-                self.heals.append(event)
-            case Step():
-                (self.commits if event.committed else self.discards).append(event)
-            case TrainerFinished():
-                self.finished = event
-            case TrainerFailed():
-                self.failed = event
-            case MemberExited():
-                self.exited = event
-            case _:
-                pass
-
-
-@dataclass(eq=False)
-class Hit:
-    """What one fault did to one member, from its first proof in force to its last end.
-
-    A fault of a node hits every member that lived there when it started. `struck` is the life it met, None when that
-    was not seen; `removes` tells a fault that may take the member out of the quorum.
-    """
-
-    fault_id: str
-    member: str
-    removes: bool
-    struck: Life | None
-    proofs: list[InjectionInForce] = field(default_factory=list)
-    ends: list[InjectionReverted | RevertFailed] = field(default_factory=list)
-
-    @property
-    def t_s(self) -> float:
-        return self.proofs[0].t_s
-
-    @property
-    def seq(self) -> int:
-        return self.proofs[0].seq
-
-    @property
-    def lethal(self) -> bool:
-        """It ends the life that it met, so that only a newer one can come back."""
-        return any(isinstance(proof.injection, Lethal) for proof in self.proofs)
-
-    @property
-    def held(self) -> bool:
-        """The member cannot come back before the fault has ended; a drained node keeps nobody from other nodes."""
-        return any(
-            isinstance(proof.injection, Held) and not isinstance(proof.injection, Drain) for proof in self.proofs
-        )
-
-    @property
-    def due_s(self) -> float:
-        """From when on the member has to come back: the hit, or the end of a fault that is held; infinite before."""
-        if not self.held:
-            return self.t_s
-        return max(end.t_s for end in self.ends) if len(self.ends) >= len(self.proofs) else inf
-
-    def wait_s(self, until_s: float) -> float:
-        """How long the way back took: from when it was due, or from the hit when it was back before that."""
-        return until_s - (self.due_s if self.due_s <= until_s else self.t_s)
+    timelines: dict[str, Timeline] = field(default_factory=dict)
+    absences: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
 
 
 @dataclass
 class Past:
-    """The fold. `commits` are the committed steps, by step in the order they arrived."""
+    """The fold. `commits` are the committed steps, by step in the order they arrived.
+
+    An event costs the same at the end of a long run as at its beginning, and so do the questions that monitors ask of
+    each event: `kept`, `missing`, `blind_between`. The others are for the end of a run.
+    """
 
     phases: dict[str, PhaseStarted] = field(default_factory=dict)
     phases_failed: dict[str, PhaseFailed] = field(default_factory=dict)
@@ -149,23 +59,28 @@ class Past:
     aimed: dict[str, frozenset[str]] = field(default_factory=dict)
     """Fault id -> the members it was aimed at, those on its nodes among them."""
     in_force: list[InjectionInForce] = field(default_factory=list)
+    proofs: dict[str, list[InjectionInForce]] = field(default_factory=lambda: defaultdict(list))
+    """Fault id -> the proofs of it in force."""
     hits: list[Hit] = field(default_factory=list)
     lives: dict[str, list[Life]] = field(default_factory=lambda: defaultdict(list))
-    commits: dict[int, list[Step]] = field(default_factory=lambda: defaultdict(list))
+    commits: dict[int, list[Commit]] = field(default_factory=lambda: defaultdict(list))
+    contested: set[int] = field(default_factory=set)
+    """Steps that were committed in more than one quorum."""
     blind: list[EventsLost | Unknown] = field(default_factory=list)
     broken: SafetyBroken | None = None
     ended: RunEnded | None = None
+    drain_s: float = inf
+    """When drain began."""
     finished_s: float = inf
     """When the first trainer reached the last step of the job."""
     _residents_then: dict[str, dict[str, dict[str, Life | None]]] = field(default_factory=dict)
     """Fault id -> target -> the members that were hit with it, and the lives they lived when the fault started."""
+    _hits: dict[str, dict[str, Hit]] = field(default_factory=lambda: defaultdict(dict))
+    """Fault id -> member -> what it did to that."""
+    _blind_seqs: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     _now_s: float = 0.0
     _heard_in_drain: set[str] = field(default_factory=set)
-
-    @property
-    def drain_s(self) -> float:
-        """When drain began; infinite before."""
-        return self.phases["drain"].t_s if "drain" in self.phases else inf
+    _lookup: _Lookup | None = None
 
     @property
     def until_s(self) -> float:
@@ -179,9 +94,13 @@ class Past:
 
     def apply(self, event: AnyEvent) -> None:
         self._now_s = max(self._now_s, event.t_s)
+        self._lookup = None
         match event:
+            case Step() if event.t_s < self.drain_s:
+                self._apply_step(event)
             case PhaseStarted(phase=phase):
                 self.phases.setdefault(phase, event)
+                self.drain_s = self.phases["drain"].t_s if "drain" in self.phases else inf
             case PhaseFailed(phase=phase):
                 self.phases_failed[phase] = event
             case FaultStarted():
@@ -189,8 +108,8 @@ class Past:
             case InjectionInForce():
                 self._apply_proof(event)
             case InjectionReverted() | RevertFailed():
-                for hit in self.hits:
-                    if hit.fault_id == event.fault_id and any(p.injection == event.injection for p in hit.proofs):
+                for hit in self.hits_by(event.fault_id):
+                    if any(proof.injection == event.injection for proof in hit.proofs):
                         hit.ends.append(event)
             case SafetyBroken():
                 self.broken = event
@@ -222,26 +141,49 @@ class Past:
 
     def _apply_proof(self, event: InjectionInForce) -> None:
         self.in_force.append(event)
+        self.proofs[event.fault_id].append(event)
         target = event.proof.member
         then = self._residents_then.get(event.fault_id, {}).get(target, {target: None})
         for member, life in then.items():
-            known = next((hit for hit in self.hits if (hit.fault_id, hit.member) == (event.fault_id, member)), None)
-            if known is None:
+            hit = self._hits[event.fault_id].get(member)
+            if hit is None:
                 started = self.started.get(event.fault_id)
                 struck = self._life_met(event) if member == target else life
-                known = Hit(event.fault_id, member, started.removes if started else True, struck)
-                self.hits.append(known)
-            known.proofs.append(event)
-            if known.struck is not None and isinstance(event.injection, Lethal):
-                known.struck.doomed = event
+                hit = Hit(event.fault_id, member, started.removes if started else True, struck)
+                self._hits[event.fault_id][member] = hit
+                self.hits.append(hit)
+            hit.proofs.append(event)
+            if hit.struck is not None and isinstance(event.injection, Lethal):
+                hit.struck.doomed = event
+
+    def _apply_step(self, event: Step) -> None:
+        life = self._life(event)
+        if not event.committed:
+            life.discards.append(event)
+            return
+        commits = self.commits[event.step]
+        first = commits[0] if commits else event
+        commit = Commit(
+            event.seq,
+            event.t_s,
+            life.member,
+            first.step,
+            event.quorum_id,
+            event.participants,
+            event.healing,
+            first.digest if first.digest == event.digest else event.digest,
+        )
+        commits.append(commit)
+        life.commits.append(commit)
+        life.digests += commit.digest is not None
+        if first.quorum_id != event.quorum_id:
+            self.contested.add(event.step)
 
     def _apply_member(self, event: AnyEvent) -> None:
         match event:
             case EventsLost() | Unknown():
-                self.blind.append(event)
+                self._lose(event)
                 return
-            case Step(committed=True, step=step):
-                self.commits[step].append(event)
             case TrainerFinished(reason="steps_reached", t_s=t_s):
                 self.finished_s = min(self.finished_s, t_s)
             case _:
@@ -251,8 +193,12 @@ class Past:
     def _apply_drain(self, event: AnyEvent) -> None:
         # A loss that is noticed at a member's first word in drain may reach back to before it.
         if isinstance(event, EventsLost) and event.member not in self._heard_in_drain:
-            self.blind.append(event)
+            self._lose(event)
         self._heard_in_drain.add(event.member)
+
+    def _lose(self, event: EventsLost | Unknown) -> None:
+        self.blind.append(event)
+        self._blind_seqs[event.member].append(event.seq)
 
     def _life(self, event: AnyEvent) -> Life:
         lives = self.lives[event.member]
@@ -273,6 +219,10 @@ class Past:
                 return life
         return None
 
+    def hits_by(self, fault_id: str) -> list[Hit]:
+        """What a fault did to each member that it hit."""
+        return list(self._hits.get(fault_id, {}).values())
+
     def lives_after(self, hit: Hit) -> list[Life]:
         """The lives in which a member can come back from a hit: the newer ones, and the one that it did not end."""
         lives = self.lives.get(hit.member, [])
@@ -280,28 +230,18 @@ class Past:
             return [life for life in lives if life.incarnation > hit.proofs[0].proof.incarnation]
         return lives[lives.index(hit.struck) + hit.lethal :]
 
-    def commits_after(self, hit: Hit) -> Iterator[tuple[Life, Step]]:
-        """What the member committed since it could be back, and in which life.
+    def commits_after(self, hit: Hit, until_s: float = inf) -> Iterator[tuple[Life, Commit]]:
+        """What the member committed since it could be back, up to a time, and in which life.
 
         A replica that was stopped in the middle of a step finishes it when it goes on, long after its peers: that is no
         return, so only steps beyond those that they had committed by then count.
         """
-        past_it = 0 if hit.lethal else self._frontier_of_others(hit)
+        others = [self.timeline(member) for member in self.lives if member != hit.member and not hit.lethal]
+        past_it = max((other.top(hit.due_s) for other in others), default=0)
         for life in self.lives_after(hit):
-            for commit in life.commits:
-                if hit.lethal or (commit.t_s >= hit.due_s and commit.step > past_it):
+            for commit in life.commits_within(-inf if hit.lethal else hit.due_s, until_s):
+                if commit.step > past_it:
                     yield life, commit
-
-    def _frontier_of_others(self, hit: Hit) -> int:
-        """The highest step that others had committed when the member could be back."""
-        return max(
-            (
-                step
-                for step, commits in self.commits.items()
-                if any(one.member != hit.member and one.t_s < hit.due_s for one in commits)
-            ),
-            default=0,
-        )
 
     def back_s(self, hit: Hit) -> float:
         """When the member was back from a hit, by its first commit since; infinite when it was not."""
@@ -309,36 +249,46 @@ class Past:
 
     def absences(self, member: str) -> list[tuple[float, float]]:
         """From when to when faults had taken the member out; infinite when it did not come back."""
-        return [(hit.t_s, self.back_s(hit)) for hit in self.hits if hit.member == member and hit.removes]
+        known = self._known.absences
+        if member not in known:
+            hits = (hits[member] for hits in self._hits.values() if member in hits)
+            known[member] = [(hit.t_s, self.back_s(hit)) for hit in hits if hit.removes]
+        return known[member]
 
-    def member_commits(self, member: str) -> list[Step]:
+    def timeline(self, member: str) -> Timeline:
+        """What a member tried in all its lives, to be looked up by time."""
+        known = self._known.timelines
+        if member not in known:
+            known[member] = Timeline(self.lives.get(member, ()))
+        return known[member]
+
+    @property
+    def _known(self) -> _Lookup:
+        if self._lookup is None:
+            self._lookup = _Lookup()
+        return self._lookup
+
+    def member_commits(self, member: str) -> list[Commit]:
         """What a member committed in all its lives, in order."""
         return [commit for life in self.lives.get(member, []) for commit in life.commits]
 
-    def kept(self, step: int) -> list[Step]:
+    def kept(self, step: int) -> list[Commit]:
         """The commits of a step, without one that died with its replica.
 
         A replica can finish a step that its peers, seeing it vanish, discard and train again in the next quorum. What
         it committed last is gone with it, or with its heal, so the second commit is neither a split nor a step back.
         """
         commits = self.commits.get(step, [])
-        groups: dict[int, list[Step]] = defaultdict(list)
+        if step not in self.contested:
+            return commits
+        groups: dict[int, list[Commit]] = defaultdict(list)
         for commit in commits:
             groups[commit.quorum_id].append(commit)
-        if len(groups) < 2:
-            return commits
-        living = {quorum_id for quorum_id, group in groups.items() if not all(map(self._died_with, group))}
+        living = {quorum_id for quorum_id, group in groups.items() if not all(map(self._died, group))}
         return [commit for commit in commits if commit.quorum_id in living] if living else commits
 
-    def _died_with(self, commit: Step) -> bool:
-        """Whether nothing was built on a commit: its life ended with it, or went on from a peer's state."""
-        for life in self.lives[commit.member]:
-            following = next((one for one in life.commits if one.t_s > commit.t_s), None)
-            if commit in life.commits and following is None:
-                return life.over
-            if commit in life.commits and following is not None:
-                return any(commit.t_s < heal.t_s <= following.t_s for heal in life.heals)
-        return False
+    def _died(self, commit: Commit) -> bool:
+        return any(life.died_with(commit) for life in self.lives[commit.member])
 
     def missing(self, members: Collection[str]) -> str | None:
         """What was not seen though it matters to whoever watches `members`, as the beginning of a sentence."""
@@ -353,7 +303,8 @@ class Past:
 
     def blind_between(self, member: str, after_seq: int, before_seq: float = inf) -> bool:
         """Whether something of `member` was lost between two of its events."""
-        return any(event.member == member and after_seq < event.seq < before_seq for event in self.blind)
+        seqs = self._blind_seqs.get(member, [])
+        return bisect_right(seqs, after_seq) < bisect_left(seqs, before_seq)
 
 
 def _blindness(event: EventsLost | Unknown) -> str:

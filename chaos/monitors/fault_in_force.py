@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import ClassVar
 
 from chaos.api import (
     AnyEvent,
+    Commit,
     Delete,
     Evict,
     FaultPoint,
@@ -38,18 +40,21 @@ class FaultInForce(Monitor[Limits]):
     def __init__(self, plan: Plan, limits: Limits) -> None:
         super().__init__(plan, limits)
         self._why_not: dict[str, events.FaultMissed | events.InjectionFailed] = {}
-        self._struck: list[events.FaultPointHit] = []
+        self._struck_s: dict[tuple[str, str, str], float] = {}
+        """Member, point, action -> when it last did that to itself."""
 
     def observe(self, event: AnyEvent, history: History) -> None:
         if isinstance(event, events.FaultMissed | events.InjectionFailed):
             self._why_not[event.fault_id] = event
         elif isinstance(event, events.FaultPointHit):
-            self._struck.append(event)
+            done = event.member, event.point, event.action
+            self._struck_s[done] = max(event.t_s, self._struck_s.get(done, event.t_s))
 
     def conclude(self, history: History) -> Finding:
         past = history.past
         doubts = [doubt for fault in self.plan.faults if (doubt := self._doubt(fault, past))]
-        proofs = [hit for hit in past.in_force if hit.fault_id in {fault.id for fault in self.plan.faults}]
+        planned = {fault.id for fault in self.plan.faults}
+        proofs = [hit for hit in past.in_force if hit.fault_id in planned]
         measures: dict[str, float | int | str | None] = {
             "faults_planned": len(self.plan.faults),
             "faults_in_force": len(self.plan.faults) - len(doubts),
@@ -76,7 +81,7 @@ class FaultInForce(Monitor[Limits]):
         if started is None:
             why_not = self._why_not.get(fault.id)
             return f"{name} was not in force: {why_not.reason}" if why_not else f"{name} was never started"
-        proven = [hit for hit in past.in_force if hit.fault_id == fault.id]
+        proven = past.proofs.get(fault.id, [])
         unproven = [injection for injection in started.injections if injection not in [hit.injection for hit in proven]]
         if unproven:
             if why_not := self._why_not.get(fault.id):
@@ -91,20 +96,16 @@ class FaultInForce(Monitor[Limits]):
 
     def _reached(self, order: FaultPoint, started: events.FaultStarted) -> bool:
         """Whether a trainer did to itself what it was ordered to; its word may be older than the order's proof."""
-        return any(
-            (hit.member, hit.point, hit.action) == (order.target, order.point.value, order.action.value)
-            for hit in self._struck
-            if hit.t_s >= started.t_s
-        )
+        return self._struck_s.get((order.target, order.point.value, order.action.value), -inf) >= started.t_s
 
 
 def _afterlife(hit: events.InjectionInForce, past: Past) -> str | None:
     """A life said to be killed that tried a step later was not killed."""
     match hit.injection:
         case Delete() | Evict() | Signal():
-            life = next(one.struck for one in past.hits if hit in one.proofs)
+            life = next(one.struck for one in past.hits_by(hit.fault_id) if hit in one.proofs)
         case _:
             return None
-    tried = [*life.commits[-1:], *life.discards[-1:]] if life else []
+    tried: list[Commit | events.Step] = [*life.commits[-1:], *life.discards[-1:]] if life else []
     after = [step for step in tried if step.t_s > hit.t_s]
     return f"{hit.proof.member} was called dead and tried step {after[0].step} afterwards" if after else None

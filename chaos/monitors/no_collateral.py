@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from math import inf
 from typing import ClassVar
 
 from chaos.api import AnyEvent, Finding, History, Limits, Monitor, Outcome, Past, Plan, counted, events, listed, span
@@ -26,22 +27,27 @@ class NoCollateral(Monitor[Limits]):
         super().__init__(plan, limits)
         self._members = {placement.member for placement in plan.topology.placements}
         self._deaths: list[Death] = []
+        self._aimed_s: dict[str, float] = {}
+        """Member -> when a fault that may take it away was first aimed at it."""
 
     def observe(self, event: AnyEvent, history: History) -> None:
+        if isinstance(event, events.FaultStarted) and event.removes:
+            for member in history.past.aimed[event.fault_id]:
+                self._aimed_s[member] = min(event.t_s, self._aimed_s.get(member, event.t_s))
         if not isinstance(event, Death) or event.member not in self._members:
             return
         begins = isinstance(event, events.MemberStarted | events.TrainerStarted)
         if begins and len(history.past.lives[event.member]) < 2:
             return
         self._deaths.append(event)
-        if self.broken is None and _is_collateral(event, history.past):
+        if self.broken is None and self._is_collateral(event, history.past):
             self.broken = self.finding(Outcome.FAIL, _said(event, history.past), evidence=[event.seq])
 
     def conclude(self, history: History) -> Finding:
         past = history.past
-        deaths = [death for death in self._deaths if _is_collateral(death, past)]
+        deaths = [death for death in self._deaths if self._is_collateral(death, past)]
         by_member = {death.member: death for death in sorted(deaths, key=_telling)}
-        spared = self._members - {member for started in past.started.values() for member in _victims(started, past)}
+        spared = self._members - set(self._aimed_s)
         exits = Counter(type(death) for death in deaths)[events.MemberExited]
         measures: dict[str, float | int | str | None] = {
             "members_not_hit": len(spared),
@@ -61,18 +67,9 @@ class NoCollateral(Monitor[Limits]):
         reading = f"{counted(len(spared), 'member')} that no fault was to take away lived on"
         return self.finding(Outcome.PASS, reading, measures)
 
-
-def _is_collateral(death: Death, past: Past) -> bool:
-    """Nobody is to blame once the job is being ended or has ended, or for a member that a fault was aimed at."""
-    if death.t_s >= min(past.drain_s, past.finished_s):
-        return False
-    begun = [started for started in past.started.values() if started.t_s <= death.t_s]
-    return not any(death.member in _victims(started, past) for started in begun)
-
-
-def _victims(started: events.FaultStarted, past: Past) -> frozenset[str]:
-    """The members that a fault may take away."""
-    return past.aimed[started.fault_id] if started.removes else frozenset()
+    def _is_collateral(self, death: Death, past: Past) -> bool:
+        """Nobody is to blame once the job is being ended or has ended, or for a member that a fault was aimed at."""
+        return death.t_s < min(past.drain_s, past.finished_s, self._aimed_s.get(death.member, inf))
 
 
 def _telling(death: Death) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from math import inf
 from typing import ClassVar
 
-from chaos.api import AnyEvent, Finding, History, Limits, Monitor, Outcome, Past, Plan, counted, events, listed
+from chaos.api import AnyEvent, Commit, Finding, History, Limits, Monitor, Outcome, Past, Plan, counted, events, listed
 
 
 class OneQuorum(Monitor[Limits]):
@@ -25,12 +25,14 @@ class OneQuorum(Monitor[Limits]):
         self._lighthouse = plan.topology.members("lighthouse") or plan.topology.members("controller")
         self._lighthouse_starts_s: list[float] = []
         self._quorums: dict[int, list[events.Quorum]] = defaultdict(list)
+        self._uneven: set[int] = set()
+        """Steps of which not all reports say the same, or which more replicas report than take part."""
 
     def observe(self, event: AnyEvent, history: History) -> None:
         found: tuple[str, list[int]] | None = None
         match event:
-            case events.Step(committed=True):
-                found = _split(event.step, history.past)
+            case events.Step(committed=True) if event.t_s < history.past.drain_s:
+                found = self._torn(event, history.past)
             case events.Quorum() if event.members is not None and event.t_s < history.past.drain_s:
                 self._quorums[event.quorum_id].append(event)
                 found = next(self._reused(self._quorums[event.quorum_id]), None) if self.broken is None else None
@@ -45,7 +47,7 @@ class OneQuorum(Monitor[Limits]):
 
     def conclude(self, history: History) -> Finding:
         past = history.past
-        splits = [split for step in sorted(past.commits) if (split := _split(step, past))]
+        splits = [split for step in sorted(self._uneven) if (split := _split(step, past))]
         reused = [one for quorums in self._quorums.values() for one in self._reused(quorums)]
         measures: dict[str, float | int | str | None] = {
             "steps_checked": len(past.commits),
@@ -65,6 +67,14 @@ class OneQuorum(Monitor[Limits]):
         reading = f"each of {counted(len(past.commits), 'step')} was committed by one quorum"
         return self.finding(Outcome.PASS, reading, measures)
 
+    def _torn(self, event: events.Step, past: Past) -> tuple[str, list[int]] | None:
+        """Whether the step is split with this commit. Most are not, and that is seen at a glance."""
+        commits = past.commits[event.step]
+        same = (event.quorum_id, event.participants) == (commits[0].quorum_id, commits[0].participants)
+        if not same or len(commits) > event.participants:
+            self._uneven.add(event.step)
+        return _split(event.step, past) if event.step in self._uneven and self.broken is None else None
+
     def _reused(self, quorums: list[events.Quorum]) -> Iterator[tuple[str, list[int]]]:
         """Where one lighthouse gave the id of these quorums to different groups. A restarted one counts anew."""
         first: dict[int, events.Quorum] = {}
@@ -79,7 +89,7 @@ class OneQuorum(Monitor[Limits]):
 
 def _split(step: int, past: Past) -> tuple[str, list[int]] | None:
     """How a step was committed by more than one group, with its evidence; None when it was not."""
-    groups: dict[int, dict[str, events.Step]] = defaultdict(dict)
+    groups: dict[int, dict[str, Commit]] = defaultdict(dict)
     for commit in past.kept(step):
         groups[commit.quorum_id][commit.member] = commit
     evidence = [commit.seq for group in groups.values() for commit in group.values()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import ClassVar
 
-from chaos.api import Finding, History, Limits, Monitor, Outcome, Past, Seconds, counted, events, span
+from chaos.api import Commit, Finding, History, Limits, Monitor, Outcome, Past, Seconds, counted, span
 
 
 class ProgressLimits(Limits, frozen=True):
@@ -65,7 +65,7 @@ class Progress(Monitor[ProgressLimits]):
             reading += f"; {before:.2f} steps/s before the first fault, {meanwhile}{after:.2f} after"
         return self.finding(Outcome.PASS, reading, measures)
 
-    def _longest_stall(self, moves: list[events.Step], past: Past) -> tuple[float, events.Step]:
+    def _longest_stall(self, moves: list[Commit], past: Past) -> tuple[float, Commit]:
         """The longest wait for a new step, up to the end of the time that is judged, and the commit it followed."""
         times = [move.t_s for move in moves[1:]] + [max(past.until_s, moves[-1].t_s)]
         return max(
@@ -74,21 +74,21 @@ class Progress(Monitor[ProgressLimits]):
         )
 
 
-def _moves(past: Past) -> list[events.Step]:
+def _moves(past: Past) -> list[Commit]:
     """The first commit of each step that was new to the whole job, in time order."""
     firsts = sorted((min(commits, key=lambda c: c.t_s) for commits in past.commits.values()), key=lambda c: c.t_s)
-    moves: list[events.Step] = []
+    moves: list[Commit] = []
     for commit in firsts:
         if not moves or commit.step > moves[-1].step:
             moves.append(commit)
     return moves
 
 
-def _falls_back(past: Past) -> list[tuple[events.Step, events.Step]]:
+def _falls_back(past: Past) -> list[tuple[Commit, Commit]]:
     """Commits of a step that their member, or the group in an earlier quorum, had committed before, with the latter."""
     found = {}
     for member in list(past.lives):
-        highest: events.Step | None = None
+        highest: Commit | None = None
         for commit in past.member_commits(member):
             if highest is not None and commit.step <= highest.step:
                 kept = past.kept(commit.step)
@@ -106,7 +106,7 @@ def _falls_back(past: Past) -> list[tuple[events.Step, events.Step]]:
 
 
 def _rates(
-    moves: list[events.Step], past: Past, replicas: tuple[str, ...]
+    moves: list[Commit], past: Past, replicas: tuple[str, ...]
 ) -> tuple[float | None, float | None, float | None]:
     """Steps per second before the first fault, from there to the end of the last one, and after that.
 
@@ -123,7 +123,7 @@ def _rates(
     return before, during, _rate([move for move in moves if move.t_s >= last_s])
 
 
-def _rate(moves: list[events.Step]) -> float | None:
+def _rate(moves: list[Commit]) -> float | None:
     if len(moves) < 2 or moves[-1].t_s <= moves[0].t_s:
         return None
     return (moves[-1].step - moves[0].step) / (moves[-1].t_s - moves[0].t_s)

@@ -7,7 +7,21 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
-from chaos.api import Finding, History, Hit, Life, Limits, Monitor, Outcome, Past, Seconds, counted, events, span
+from chaos.api import (
+    Commit,
+    Finding,
+    History,
+    Hit,
+    Life,
+    Limits,
+    Monitor,
+    Outcome,
+    Past,
+    Seconds,
+    counted,
+    events,
+    span,
+)
 
 
 class ReplicasRejoinLimits(Limits, frozen=True):
@@ -27,7 +41,7 @@ class _Return:
 
     hit: Hit
     life: Life
-    commit: events.Step
+    commit: Commit
     attempts: int
     missed: int
     trained_by: tuple[int, ...]
@@ -169,11 +183,11 @@ class ReplicasRejoin(Monitor[ReplicasRejoinLimits]):
 def _return(hit: Hit, past: Past, alone: bool) -> _Return | None:
     """The way back from a hit: up to the first commit with a peer in one quorum; `alone`: a job of one replica."""
     before_s = _next_hit_s(hit, past)
-    commits = [(life, commit) for life, commit in past.commits_after(hit) if commit.t_s <= before_s]
+    commits = past.commits_after(hit, until_s=before_s)
     life, commit = next(((life, one) for life, one in commits if alone or _peers(one, past)), (None, None))
     if life is None or commit is None:
         return None
-    later = [one for one in life.commits if one.t_s >= commit.t_s]
+    later = life.commits_within(commit.t_s) if life.digests else ()
     proof = next((one for one in later if _equal(one, past) is not None), None)
     missed = list(_missed(hit.member, commit.step, past))
     return _Return(
@@ -189,23 +203,25 @@ def _return(hit: Hit, past: Past, alone: bool) -> _Return | None:
     )
 
 
-def _heal(hit: Hit, life: Life, commit: events.Step) -> tuple[events.HealStarted | None, events.HealEnded | None]:
+def _heal(hit: Hit, life: Life, commit: Commit) -> tuple[events.HealStarted | None, events.HealEnded | None]:
     """The last heal on the way back, with its begin."""
     ended = [heal for heal in life.heals if hit.t_s <= heal.t_s <= commit.t_s]
     begun = [heal for heal in life.heals_started if ended and heal.t_s <= ended[-1].t_s]
     return begun[-1] if begun else None, ended[-1] if ended else None
 
 
-def _peers(commit: events.Step, past: Past) -> list[events.Step]:
+def _peers(commit: Commit, past: Past) -> list[Commit]:
     """Commits of the same step by other replicas in the same quorum."""
     others = past.commits[commit.step]
     return [one for one in others if one.member != commit.member and one.quorum_id == commit.quorum_id]
 
 
-def _equal(commit: events.Step, past: Past) -> bool | None:
+def _equal(commit: Commit, past: Past) -> bool | None:
     """Whether the state after a commit is that of a peer; None when there are no two digests."""
+    if commit.digest is None:
+        return None
     digests = {peer.digest for peer in _peers(commit, past) if peer.digest is not None}
-    return None if commit.digest is None or not digests else commit.digest in digests
+    return commit.digest in digests if digests else None
 
 
 def _missed(member: str, before: int, past: Past) -> Iterator[int]:
@@ -228,8 +244,7 @@ def _doubt(back: _Return, past: Past) -> str | None:
 
 def _next_hit_s(hit: Hit, past: Past) -> float:
     """When the member was taken out again; infinite when it was not."""
-    later = [one.t_s for one in past.hits if one.member == hit.member and one.removes and one.t_s > hit.t_s]
-    return min(later, default=inf)
+    return min((since_s for since_s, _ in past.absences(hit.member) if since_s > hit.t_s), default=inf)
 
 
 def _decided(hit: Hit, past: Past) -> int:
@@ -259,7 +274,7 @@ def _reached(hit: Hit, past: Past) -> str:
     return "it had no quorum" if life.trainer else "its trainer was not built"
 
 
-def _evidence(hit: Hit, life: Life, commit: events.Step, proof: events.Step | None) -> tuple[int, ...]:
+def _evidence(hit: Hit, life: Life, commit: Commit, proof: Commit | None) -> tuple[int, ...]:
     born = (life.started, life.trainer, life.quorum) if life is not hit.struck else (None, None, None)
     marks = (hit.proofs[0], *hit.ends[-1:], *born, *_heal(hit, life, commit), commit, proof)
     return tuple(dict.fromkeys(mark.seq for mark in marks if mark is not None))
@@ -273,7 +288,7 @@ def _since(hit: Hit, seconds: float) -> str:
     return f"{span(seconds)} s after {'the end of its fault' if hit.held else 'it was hit'}"
 
 
-def _between(begin_s: float, end: events.Event | None) -> float | None:
+def _between(begin_s: float, end: events.Event | Commit | None) -> float | None:
     return max(0.0, end.t_s - begin_s) if end is not None else None
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import ClassVar
 
-from chaos.api import AnyEvent, Finding, History, Limits, Monitor, Outcome, Past, Plan, counted, events, listed
+from chaos.api import AnyEvent, Commit, Finding, History, Limits, Monitor, Outcome, Past, Plan, counted, events, listed
 
 
 class SameState(Monitor[Limits]):
@@ -22,6 +21,8 @@ class SameState(Monitor[Limits]):
     def __init__(self, plan: Plan, limits: Limits) -> None:
         super().__init__(plan, limits)
         self._heals: list[events.HealEnded] = []
+        self._uneven: set[int] = set()
+        """Steps of which not all reports say the same."""
 
     def observe(self, event: AnyEvent, history: History) -> None:
         past = history.past
@@ -29,23 +30,25 @@ class SameState(Monitor[Limits]):
             self._heals.append(event)
             if self.broken is None and (donor := _against_donor(event, past)):
                 self.broken = self.finding(Outcome.FAIL, _said_of_heal(event, donor), evidence=[event.seq, donor.seq])
-        elif isinstance(event, events.Step) and event.digest is not None and self.broken is None:
-            digests = _digests(event.step, past)
-            if _differ(digests):
+        elif isinstance(event, events.Step) and event.digest is not None and event.t_s < past.drain_s:
+            if event.digest != past.commits[event.step][0].digest:
+                self._uneven.add(event.step)
+            if self.broken is None and event.step in self._uneven and _differ(digests := _digests(event.step, past)):
                 self.broken = self.finding(Outcome.FAIL, _said(digests), evidence=_seqs(digests))
 
     def conclude(self, history: History) -> Finding:
         past = history.past
-        compared = {step: digests for step in sorted(past.commits) if _comparable(digests := _digests(step, past))}
-        mismatches = [digests for digests in compared.values() if _differ(digests)]
+        compared = sum(_comparable(_digests(step, past)) for step in past.commits)
+        uneven = (_digests(step, past) for step in sorted(self._uneven))
+        mismatches = [digests for digests in uneven if _differ(digests)]
         bad_heals = [(heal, donor) for heal in self._heals if (donor := _against_donor(heal, past))]
         measures: dict[str, float | int | str | None] = {
-            "steps_compared": len(compared),
+            "steps_compared": compared,
             "mismatches": len(mismatches),
             "bad_heals": len(bad_heals),
         }
         if mismatches:
-            count = f"{len(mismatches)} of {counted(len(compared), 'compared step')}"
+            count = f"{len(mismatches)} of {counted(compared, 'compared step')}"
             reading = f"{_said(mismatches[0])}; digests differ at {count}"
             return self.finding(Outcome.FAIL, reading, measures, _seqs(mismatches[0]))
         if bad_heals:
@@ -54,38 +57,42 @@ class SameState(Monitor[Limits]):
         if not compared:
             reading = "no step has digests of two replicas: nothing could be compared"
             return self.finding(Outcome.UNKNOWN, reading, measures)
-        if unproven := self._never_compared(compared.values(), past):
+        if unproven := self._never_compared(past):
             reading = f"no digest of {listed(unproven)} could be compared since it was hit"
             return self.finding(Outcome.UNKNOWN, reading, measures)
         if missing := past.missing(self.plan.replicas()):
             return self.finding(Outcome.UNKNOWN, missing, measures)
-        reading = f"the state was the same everywhere at each of {counted(len(compared), 'compared step')}"
+        reading = f"the state was the same everywhere at each of {counted(compared, 'compared step')}"
         return self.finding(Outcome.PASS, reading, measures)
 
-    def _never_compared(self, compared: Iterable[list[events.Step]], past: Past) -> list[str]:
+    def _never_compared(self, past: Past) -> list[str]:
         """Replicas that were hit, and of which nothing since is in a comparison."""
-        seen = {commit.seq for digests in compared for commit in digests}
         newest = {hit.member: hit for hit in past.hits if hit.member in self.plan.replicas()}
         return [
             member
             for member, hit in sorted(newest.items())
-            if not any(commit.seq in seen for _, commit in past.commits_after(hit))
+            if not any(_compared(commit, past) for _, commit in past.commits_after(hit))
         ]
 
 
-def _digests(step: int, past: Past) -> list[events.Step]:
+def _digests(step: int, past: Past) -> list[Commit]:
     return [commit for commit in past.kept(step) if commit.digest is not None]
 
 
-def _comparable(digests: list[events.Step]) -> bool:
+def _compared(commit: Commit, past: Past) -> bool:
+    digests = _digests(commit.step, past)
+    return commit in digests and _comparable(digests)
+
+
+def _comparable(digests: list[Commit]) -> bool:
     return len({commit.member for commit in digests}) > 1
 
 
-def _differ(digests: list[events.Step]) -> bool:
+def _differ(digests: list[Commit]) -> bool:
     return _comparable(digests) and len({commit.digest for commit in digests}) > 1
 
 
-def _said(digests: list[events.Step]) -> str:
+def _said(digests: list[Commit]) -> str:
     """Who differs: the minority, when there is one."""
     counts = Counter(commit.digest for commit in digests)
     common, _ = counts.most_common(1)[0]
@@ -94,15 +101,15 @@ def _said(digests: list[events.Step]) -> str:
     return f"after step {digests[0].step} the state of {listed(odd)} is not that of {listed(others)}"
 
 
-def _seqs(digests: list[events.Step]) -> list[int]:
+def _seqs(digests: list[Commit]) -> list[int]:
     return [commit.seq for commit in digests]
 
 
-def _said_of_heal(heal: events.HealEnded, donor: events.Step) -> str:
+def _said_of_heal(heal: events.HealEnded, donor: Commit) -> str:
     return f"{heal.member} loaded another state of step {heal.step} than {donor.member} holds"
 
 
-def _against_donor(heal: events.HealEnded, past: Past) -> events.Step | None:
+def _against_donor(heal: events.HealEnded, past: Past) -> Commit | None:
     """The report of the donor, or when that is not named of any peer, that a loaded state differs from."""
     peers = [commit for commit in _digests(heal.step, past) if commit.member != heal.member]
     donors = [commit for commit in peers if commit.member == heal.source] or peers

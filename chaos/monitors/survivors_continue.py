@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf, nextafter
 from typing import ClassVar
 
 from chaos.api import Finding, History, Limits, Monitor, Outcome, Past, Seconds, counted, events, listed, span
@@ -133,11 +134,10 @@ class SurvivorsContinue(Monitor[SurvivorsContinueLimits]):
 
 def _aftermaths(absences: dict[str, Absences], past: Past) -> Iterator[_Aftermath]:
     """What each fault meant for the replicas that it did not take out and that were there."""
-    for fault_id in dict.fromkeys(hit.fault_id for hit in past.in_force):
-        proofs = [proof for proof in past.in_force if proof.fault_id == fault_id]
+    for fault_id, proofs in past.proofs.items():
         hit = min(proofs, key=lambda one: one.t_s)
         targets = tuple(dict.fromkeys(proof.proof.member for proof in proofs))
-        victims = {one.member for one in past.hits if one.fault_id == fault_id and one.removes}
+        victims = {one.member for one in past.hits_by(fault_id) if one.removes}
         survivors = [
             replica
             for replica, times in absences.items()
@@ -145,8 +145,9 @@ def _aftermaths(absences: dict[str, Absences], past: Past) -> Iterator[_Aftermat
         ]
         gaps = tuple(_wait(name, hit, absences[name], past) for name in survivors) if hit.t_s < past.until_s else ()
         end_s = max((gap.until_s for gap in gaps), default=hit.t_s)
-        discards = tuple(_discards(gap.member, hit.t_s - hit.latency_s, end_s, past) for gap in gaps)
-        yield _Aftermath(hit, targets, _frontier(hit.t_s, past), gaps, discards)
+        discards = tuple(past.timeline(gap.member).discards(hit.t_s - hit.latency_s, end_s) for gap in gaps)
+        step = max((past.timeline(member).top(nextafter(hit.t_s, inf)) for member in past.lives), default=0)
+        yield _Aftermath(hit, targets, step, gaps, discards)
 
 
 def _said(worst: _Aftermath, faults: int) -> str:
@@ -162,9 +163,8 @@ def _said(worst: _Aftermath, faults: int) -> str:
 def _wait(replica: str, hit: events.InjectionInForce, absences: Absences, past: Past) -> _Gap:
     """From a hit to the next commit of a replica that it left; being taken out itself excuses the replica."""
     stop_s = min([*(since_s for since_s, _ in absences if since_s > hit.t_s), past.until_s])
-    commits = past.member_commits(replica)
-    before_seq = max((commit.seq for commit in commits if commit.t_s <= hit.t_s), default=-1)
-    following = next((commit for commit in commits if commit.t_s > hit.t_s), None)
+    previous, following = past.timeline(replica).split(hit.t_s)
+    before_seq = previous.seq if previous else -1
     if following is not None and following.t_s <= stop_s:
         blind = past.blind_between(replica, before_seq, following.seq)
         return _Gap(replica, hit.t_s, following.t_s, True, blind=blind, evidence=(hit.seq, following.seq))
@@ -174,26 +174,22 @@ def _wait(replica: str, hit: events.InjectionInForce, absences: Absences, past: 
 
 
 def _between_commits(replica: str, absences: Absences, past: Past) -> Iterator[_Gap]:
-    """All waits between commits of a replica and for the end, without those in which a fault had taken it out."""
-    commits = past.member_commits(replica)
-    for previous, commit in itertools.pairwise([*commits, None]):
+    """Waits between commits of a replica and for the end, without those in which a fault had taken it out.
+
+    Of those that are wholly seen, only ones that are longer than all before.
+    """
+    longest_s = -inf
+    for previous, commit in itertools.pairwise([*past.timeline(replica).commits, None]):
         assert previous is not None
         until_s = past.until_s if commit is None else commit.t_s
+        if until_s - previous.t_s <= longest_s:
+            continue
         if any(since_s <= until_s and back_s > previous.t_s for since_s, back_s in absences):
             continue
         if commit is not None:
             blind = past.blind_between(replica, previous.seq, commit.seq)
+            longest_s = longest_s if blind else commit.t_s - previous.t_s
             yield _Gap(replica, previous.t_s, until_s, True, blind=blind, evidence=(previous.seq, commit.seq))
         elif previous.t_s < until_s:
             blind = past.blind_between(replica, previous.seq)
             yield _Gap(replica, previous.t_s, until_s, False, blind=blind, evidence=(previous.seq,))
-
-
-def _discards(replica: str, since_s: float, until_s: float, past: Past) -> int:
-    lives = past.lives.get(replica, [])
-    return sum(since_s <= discard.t_s <= until_s for life in lives for discard in life.discards)
-
-
-def _frontier(at_s: float, past: Past) -> int:
-    """The highest step committed at a time."""
-    return max((step for step, commits in past.commits.items() if any(c.t_s <= at_s for c in commits)), default=0)
