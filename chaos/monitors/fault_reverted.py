@@ -21,6 +21,9 @@ from chaos.api import (
     span,
 )
 
+_SHARE_MIN = 0.9
+"""The least part of its time that a fault has to be in force."""
+
 
 class FaultReverted(Monitor[Limits]):
     """Everything that a fault held was read back as undone in its time, or ended with the life it was done to.
@@ -39,14 +42,23 @@ class FaultReverted(Monitor[Limits]):
         self._open: dict[tuple[str, Injection], events.InjectionInForce] = {}
         self._reverted: list[events.InjectionReverted] = []
         self._failed: list[events.RevertFailed] = []
+        self._elsewhere: list[events.InjectionReverted] = []
+        """Ends that were read back from somebody else than the target."""
+        self._early: list[tuple[events.InjectionReverted, float]] = []
+        """Ends that came before their time, and how long the fault had been in force."""
+        self._for_s = {one.id: one.for_s for one in plan.faults if one.for_s and not one.rhythm and not one.follow}
 
     def observe(self, event: AnyEvent, history: History) -> None:
         match event:
             case events.InjectionInForce(injection=Held()):
                 self._open[event.fault_id, event.injection] = event
             case events.InjectionReverted():
-                self._open.pop((event.fault_id, event.injection), None)
+                begun = self._open.pop((event.fault_id, event.injection), None)
                 self._reverted.append(event)
+                if event.proof.member != _target(event):
+                    self._elsewhere.append(event)
+                elif begun is not None and self._too_short(begun, event, history):
+                    self._early.append((event, event.t_s - begun.t_s))
             case events.RevertFailed():
                 self._open.pop((event.fault_id, event.injection), None)
                 self._failed.append(event)
@@ -64,9 +76,18 @@ class FaultReverted(Monitor[Limits]):
         }
         doubts = [f"{_name(event, past)} was not taken back in order: {event.reason}" for event in self._failed]
         doubts += [f"{_name(proof, past)} was never said to be undone" for proof in left]
+        doubts += [
+            f"{_name(event, past)} was held on {_target(event)}, and {event.proof.member} was read back as free of it"
+            for event in self._elsewhere
+        ]
+        doubts += ["`chaos clean` tells what is left on this machine"] if doubts else []
+        doubts += [
+            f"{_name(event, past)} was taken back after {span(held_s)} s of {self._for_s[event.fault_id]:g}"
+            for event, held_s in self._early
+        ]
         evidence = [event.seq for event in (*self._failed, *left, *self._reverted)]
         if doubts:
-            reading = "; ".join([*doubts, "`chaos clean` tells what is left on this machine"])
+            reading = "; ".join(doubts)
             return self.finding(Outcome.UNKNOWN, reading, measures, evidence)
         if missing := past.missing(()):
             return self.finding(Outcome.UNKNOWN, missing, measures, evidence)
@@ -76,8 +97,19 @@ class FaultReverted(Monitor[Limits]):
         reading = f"{undone}, the last proof {span(slowest_s * 1000)} ms after its time was up"
         return self.finding(Outcome.PASS, reading, measures, evidence)
 
+    def _too_short(self, begun: events.InjectionInForce, end: events.InjectionReverted, history: History) -> bool:
+        """Whether what was held ended before its time, though its target lived."""
+        for_s = self._for_s.get(end.fault_id)
+        if for_s is None or history.over(_target(end), begun.proof.incarnation):
+            return False
+        return end.t_s - begun.t_s < for_s * _SHARE_MIN
 
-def _name(event: events.InjectionInForce | events.RevertFailed, past: Past) -> str:
+
+def _target(event: events.InjectionReverted) -> str:
+    return event.injection.target if isinstance(event.injection, Held) else event.injection.member
+
+
+def _name(event: events.InjectionInForce | events.InjectionReverted | events.RevertFailed, past: Past) -> str:
     started = past.started.get(event.fault_id)
     said = f" ({started.fault} of {listed(started.targets)})" if started else ""
     return f"{event.fault_id}{said}"

@@ -66,6 +66,36 @@ def test_a_hold_that_was_lost_and_then_undone_is_no_pass() -> None:
     assert finding(story).measures["reverted"] == 1
 
 
+def test_an_end_that_was_read_back_from_somebody_else() -> None:
+    story = frozen_and_back()
+    (end,) = [event for event in story.told if isinstance(event, events.InjectionReverted)]
+    other = msgspec.structs.replace(end.proof, member="replica-0")
+    found = finding(story.alter(about(events.InjectionReverted), proof=other))
+    assert found.outcome is Outcome.UNKNOWN
+    said = "fault-0 (process.freeze of replica-1) was held on replica-1, and replica-0 was read back as free of it"
+    assert found.reading == f"{said}; {CLEAN}"
+
+
+def planned(story: Story, **fields: object) -> Story:
+    story.faults = [msgspec.structs.replace(fault, **fields) for fault in story.faults]
+    return story
+
+
+def test_a_fault_that_was_taken_back_before_its_time() -> None:
+    held_s = 6.0
+    assert finding(planned(frozen_and_back(), for_s=held_s)).outcome is Outcome.PASS
+    found = finding(planned(frozen_and_back(), for_s=60.0))
+    assert found.outcome is Outcome.UNKNOWN
+    assert found.reading == "fault-0 (process.freeze of replica-1) was taken back after 6.0 s of 60"
+    assert finding(planned(frozen_and_back(), for_s=60.0, follow=True)).outcome is Outcome.PASS
+
+
+def test_a_fault_that_ended_with_its_target_ended_in_order() -> None:
+    story = Story().deploy().train(12).freeze("replica-1").wait(1.0)
+    story.say(events.MemberExited, "replica-1", status=-9).release().restart("replica-1").train(2)
+    assert finding(planned(story, for_s=60.0).drain().end()).outcome is Outcome.PASS
+
+
 def test_each_time_of_a_fault_that_comes_and_goes_needs_its_end() -> None:
     story = Story().deploy().train(12).strike("nic.flap", LinkDown("replica-1", Interface.DATA))
     story.wait(1.0).release().wait(1.0).hold(story.faults[0]).wait(1.0)
