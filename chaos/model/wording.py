@@ -7,9 +7,9 @@ from collections.abc import Iterable
 _NAMED_MAX = 4
 
 
-def counted(number: int, thing: str) -> str:
-    """`1 step`, `2 steps`."""
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+def counted(number: int, thing: str, things: str = "") -> str:
+    """`1 step`, `2 steps`; `things` are many where an s is not enough."""
+    return f"{number} {thing}" if number == 1 else f"{number} {things or thing + 's'}"
 
 
 def span(seconds: float) -> str:

@@ -16,10 +16,9 @@ class ProgressLimits(Limits, frozen=True):
 
 
 class Progress(Monitor[ProgressLimits]):
-    """A new step is committed again and again, and no step is ever trained twice.
+    """A new step is committed again and again, at most `stall_s_max` apart.
 
-    A stalled job burns its machines for nothing and tells nobody; a state that falls back throws away steps that were
-    already paid for, and the learning-rate schedule and the data no longer fit it.
+    A stalled job burns its machines for nothing and tells nobody: every process is alive and heartbeats.
     """
 
     name: ClassVar[str] = "progress"
@@ -31,7 +30,6 @@ class Progress(Monitor[ProgressLimits]):
         moves = _moves(past)
         if not moves:
             return self.finding(Outcome.UNKNOWN, "no step was committed", {"steps_committed": 0})
-        back = _falls_back(past)
         stall_s, since = self._longest_stall(moves, past)
         before, during, after = _rates(moves, past, self.plan.replicas())
         measures: dict[str, float | int | str | None] = {
@@ -40,23 +38,13 @@ class Progress(Monitor[ProgressLimits]):
             "steps_per_s_during": during,
             "steps_per_s_after": after,
             "longest_stall_s": stall_s,
-            "falls_back": len(back),
         }
-        faults = []
-        if back:
-            again, first = back[0]
-            faults.append(
-                f"the state fell back: {again.member} committed step {again.step} at {again.t_s:.1f} s, which "
-                f"{first.member} had committed at {first.t_s:.1f} s ({counted(len(back), 'such commit')})"
-            )
         if stall_s > self.limit.stall_s_max:
-            faults.append(
+            reading = (
                 f"no new step was committed for {span(stall_s)} s after step {since.step} "
                 f"(at most {self.limit.stall_s_max:g})"
             )
-        if faults:
-            evidence = [commit.seq for pair in back[:3] for commit in pair] or [since.seq]
-            return self.finding(Outcome.FAIL, "; ".join(faults), measures, evidence)
+            return self.finding(Outcome.FAIL, reading, measures, [since.seq])
         if missing := past.missing(self.plan.replicas()):
             return self.finding(Outcome.UNKNOWN, missing, measures)
         reading = f"{counted(len(past.commits), 'step')} committed, never more than {span(stall_s)} s apart"
@@ -82,27 +70,6 @@ def _moves(past: Past) -> list[Commit]:
         if not moves or commit.step > moves[-1].step:
             moves.append(commit)
     return moves
-
-
-def _falls_back(past: Past) -> list[tuple[Commit, Commit]]:
-    """Commits of a step that their member, or the group in an earlier quorum, had committed before, with the latter."""
-    found = {}
-    for member in list(past.lives):
-        highest: Commit | None = None
-        for commit in past.member_commits(member):
-            if highest is not None and commit.step <= highest.step:
-                kept = past.kept(commit.step)
-                earlier = [c for c in kept if c.member == member and c is not commit and c.t_s <= commit.t_s]
-                if earlier or commit.step < highest.step:
-                    found[commit.seq] = (commit, earlier[0] if earlier else highest)
-            if highest is None or commit.step > highest.step:
-                highest = commit
-    for step in past.commits:
-        kept = sorted(past.kept(step), key=lambda c: c.t_s)
-        for commit in kept:
-            if commit.quorum_id != kept[0].quorum_id:
-                found.setdefault(commit.seq, (commit, kept[0]))
-    return sorted(found.values(), key=lambda pair: pair[0].t_s)
 
 
 def _rates(

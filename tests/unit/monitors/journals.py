@@ -24,6 +24,7 @@ from chaos.api import (
     Held,
     Injection,
     Limits,
+    Monitor,
     NodeDown,
     Outcome,
     Process,
@@ -36,9 +37,12 @@ from chaos.model.injections import Proof
 from chaos.model.plan import Plan, PlannedFault
 from chaos.model.topology import Restart, place
 from chaos.model.workload import Role, Workload
+from chaos.monitors.data_once import DataOnce
 from chaos.monitors.fault_in_force import FaultInForce
 from chaos.monitors.fault_reverted import FaultReverted
 from chaos.monitors.finite_loss import FiniteLoss
+from chaos.monitors.gradients_scaled import GradientsScaled
+from chaos.monitors.history_kept import HistoryKept
 from chaos.monitors.no_collateral import NoCollateral
 from chaos.monitors.one_quorum import OneQuorum
 from chaos.monitors.progress import Progress
@@ -47,10 +51,13 @@ from chaos.monitors.same_state import SameState
 from chaos.monitors.survivors_continue import SurvivorsContinue
 
 STEP_S = 0.5
-MONITORS = (
+MONITORS: tuple[type[Monitor[Any]], ...] = (
+    DataOnce,
     FaultInForce,
     FaultReverted,
     FiniteLoss,
+    GradientsScaled,
+    HistoryKept,
     NoCollateral,
     OneQuorum,
     Progress,
@@ -169,6 +176,8 @@ class Story:
             duration_s=STEP_S,
             digest=digest,
             error=error or None,
+            batch=step,
+            gradient_scale=1.0 if ok else None,
         )
 
     def _trainer(self, member: str) -> None:
@@ -350,14 +359,17 @@ def judge(story: Story | list[Event], plan: Plan | None = None, **limits: Limits
 
 
 def judge_live(
-    story: Story | list[Event], plan: Plan | None = None, **limits: Limits
+    story: Story | list[Event],
+    plan: Plan | None = None,
+    kinds: Iterable[type[Monitor[Any]]] = MONITORS,
+    **limits: Limits,
 ) -> tuple[dict[str, Finding], dict[str, int]]:
     """The findings, and for each monitor that was broken during the run the journal position at which it was."""
     if isinstance(story, Story):
         story, plan = story.journal(), story.plan
     assert plan is not None
     history = History(plan.topology)
-    monitors = [kind(plan, limits.get(kind.name, kind.limits())) for kind in MONITORS]  # type: ignore[abstract]
+    monitors = [kind(plan, limits.get(kind.name, kind.limits())) for kind in kinds]
     broken: dict[str, int] = {}
     for event in story:
         history.apply(event)

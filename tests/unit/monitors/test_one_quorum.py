@@ -56,7 +56,7 @@ def test_a_commit_that_died_with_its_replica_is_no_split() -> None:
     assert not failing(findings)
     assert not broken
     assert findings["same_state"].outcome is Outcome.PASS
-    assert findings["progress"].measures["falls_back"] == 0
+    assert findings["history_kept"].measures["falls_back"] == 0
 
 
 def test_it_is_one_when_the_replica_lived_on() -> None:

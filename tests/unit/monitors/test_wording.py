@@ -9,6 +9,7 @@ from chaos.api import counted, listed, span
 
 def test_counted() -> None:
     assert [counted(n, "step") for n in (0, 1, 2)] == ["0 steps", "1 step", "2 steps"]
+    assert [counted(n, "life", "lives") for n in (1, 2)] == ["1 life", "2 lives"]
 
 
 @pytest.mark.parametrize(

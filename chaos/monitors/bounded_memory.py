@@ -1,0 +1,108 @@
+"""`bounded_memory`: training does not eat the machine's memory."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
+
+from chaos.api import AnyEvent, Finding, History, Limits, Monitor, Outcome, Plan, counted, events
+
+MB = 1e6
+_PARTS = 6
+_SAMPLES_MAX = 600
+
+
+class BoundedMemoryLimits(Limits, frozen=True):
+    """Thresholds of `bounded_memory`."""
+
+    growth_mb_per_1000_steps_max: Annotated[float, Meta(gt=0)] = 100.0
+    """Growth of a trainer's resident memory. A host with 1 TB to spare for 8 trainers lasts a million steps of it."""
+    warmup_steps: Annotated[int, Meta(ge=0)] = 100
+    """Steps of a life that are left out: caches fill, allocators grow."""
+    steps_min: Annotated[int, Meta(ge=_PARTS)] = 300
+    """Steps of a life after that without which nothing is said of it."""
+
+
+@dataclass
+class _Usage:
+    """One life's memory, by its own steps; every `stride`-th is kept, so that long lives cost no more than short."""
+
+    member: str
+    steps: int = 0
+    stride: int = 1
+    first_seq: int = -1
+    last_seq: int = -1
+    samples: list[tuple[int, int]] = field(default_factory=list)
+
+    def take(self, event: events.Step, rss_bytes: int, warmup_steps: int) -> None:
+        self.steps += 1
+        if self.steps <= warmup_steps or self.steps % self.stride:
+            return
+        self.first_seq = event.seq if not self.samples else self.first_seq
+        self.last_seq = event.seq
+        self.samples.append((self.steps, rss_bytes))
+        if len(self.samples) >= _SAMPLES_MAX:
+            self.stride *= 2
+            self.samples = [sample for sample in self.samples if sample[0] % self.stride == 0]
+
+    def growth_mb_per_1000_steps(self) -> float:
+        """The median rise from one sixth of the life to the next: neither spikes nor one jump can make it."""
+        size = len(self.samples) / _PARTS
+        parts = [self.samples[round(index * size) : round((index + 1) * size)] for index in range(_PARTS)]
+        middles = [(statistics.median(n for n, _ in part), statistics.median(rss for _, rss in part)) for part in parts]
+        rises = [(rss - before) / (n - since) for (since, before), (n, rss) in itertools.pairwise(middles)]
+        return float(statistics.median(rises)) / MB * 1000
+
+
+class BoundedMemory(Monitor[BoundedMemoryLimits]):
+    """The resident memory of a trainer does not grow with the steps that it trains.
+
+    A leak of a fraction of a step's memory ends a long run by the kernel's hand, on all hosts at about the same time:
+    the one failure that no number of replicas survives. For long runs; a short one leaves it UNKNOWN.
+    """
+
+    name: ClassVar[str] = "bounded_memory"
+    safety: ClassVar[bool] = False
+    limits: ClassVar[type[Limits]] = BoundedMemoryLimits
+
+    def __init__(self, plan: Plan, limits: BoundedMemoryLimits) -> None:
+        super().__init__(plan, limits)
+        self._lives: dict[tuple[str, int], _Usage] = {}
+        self._past_lives: list[_Usage] = []
+
+    def observe(self, event: AnyEvent, history: History) -> None:
+        life = (event.member, event.incarnation)
+        if isinstance(event, events.TrainerStarted) and life in self._lives:
+            self._past_lives.append(self._lives.pop(life))
+        elif isinstance(event, events.Step) and event.rss_bytes is not None and event.t_s < history.past.drain_s:
+            usage = self._lives.setdefault(life, _Usage(event.member))
+            usage.take(event, event.rss_bytes, self.limit.warmup_steps)
+
+    def conclude(self, history: History) -> Finding:
+        needed = self.limit.warmup_steps + self.limit.steps_min
+        lives = [*self._past_lives, *self._lives.values()]
+        judged = [life for life in lives if life.steps >= needed]
+        worst = max(judged, key=_Usage.growth_mb_per_1000_steps, default=None)
+        growth = worst.growth_mb_per_1000_steps() if worst else None
+        measures: dict[str, float | int | str | None] = {
+            "lives_judged": len(judged),
+            "growth_mb_per_1000_steps": growth,
+            "largest_mb": max((rss for life in lives for _, rss in life.samples), default=0) / MB or None,
+        }
+        if worst is None or growth is None:
+            longest = max((life.steps for life in lives), default=0)
+            reading = f"no life reported its memory for {needed} steps, the longest for {longest}"
+            return self.finding(Outcome.UNKNOWN, reading, measures)
+        said = f"{worst.member} grew by {growth:.0f} MB per 1000 steps"
+        evidence = (worst.first_seq, worst.last_seq)
+        if growth > self.limit.growth_mb_per_1000_steps_max:
+            reading = f"the memory of {said} (at most {self.limit.growth_mb_per_1000_steps_max:g})"
+            return self.finding(Outcome.FAIL, reading, measures, evidence)
+        if missing := history.past.missing(()):
+            return self.finding(Outcome.UNKNOWN, missing, measures)
+        reading = f"of {counted(len(judged), 'long life', 'long lives')} the memory of {said}, the most"
+        return self.finding(Outcome.PASS, reading, measures, evidence)
