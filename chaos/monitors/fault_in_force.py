@@ -12,7 +12,9 @@ from chaos.api import (
     Evict,
     FaultPoint,
     Finding,
+    Held,
     History,
+    Injection,
     Limits,
     Monitor,
     Outcome,
@@ -27,7 +29,7 @@ from chaos.api import (
 
 
 class FaultInForce(Monitor[Limits]):
-    """Every planned fault was started, each of its injections was read back as in force, each fault point was reached.
+    """Every planned fault was made as planned, after the baseline: each injection in force, each fault point reached.
 
     Without this a run proves nothing: a job that was never disturbed passes every other test. It is never FAIL, since
     the job under test is not to blame.
@@ -36,6 +38,7 @@ class FaultInForce(Monitor[Limits]):
     name: ClassVar[str] = "fault_in_force"
     safety: ClassVar[bool] = False
     proves: ClassVar[bool] = True
+    watches = (events.FaultMissed, events.InjectionFailed, events.FaultPointHit)
 
     def __init__(self, plan: Plan, limits: Limits) -> None:
         super().__init__(plan, limits)
@@ -81,6 +84,8 @@ class FaultInForce(Monitor[Limits]):
         if started is None:
             why_not = self._why_not.get(fault.id)
             return f"{name} was not in force: {why_not.reason}" if why_not else f"{name} was never started"
+        if misfit := _misfit(fault, started, past):
+            return f"{name} {misfit}"
         proven = past.proofs.get(fault.id, [])
         unproven = [injection for injection in started.injections if injection not in [hit.injection for hit in proven]]
         if unproven:
@@ -88,6 +93,8 @@ class FaultInForce(Monitor[Limits]):
                 return f"{name} was not in force: {why_not.reason}"
             return f"{name} was started, but {counted(len(unproven), 'injection')} of it never proven in force"
         for hit in proven:
+            if hit.proof.member != (aim := _target(hit.injection)):
+                return f"{name} was not in force: {hit.proof.member} was read back in the place of {aim}"
             if afterlife := _afterlife(hit, past):
                 return f"{name} was not in force: {afterlife}"
             if isinstance(hit.injection, FaultPoint) and not self._reached(hit.injection, started):
@@ -97,6 +104,20 @@ class FaultInForce(Monitor[Limits]):
     def _reached(self, order: FaultPoint, started: events.FaultStarted) -> bool:
         """Whether a trainer did to itself what it was ordered to; its word may be older than the order's proof."""
         return self._struck_s.get((order.target, order.point.value, order.action.value), -inf) >= started.t_s
+
+
+def _misfit(fault: PlannedFault, started: events.FaultStarted, past: Past) -> str | None:
+    """Why what was started is not what was planned. For a role of the moment the plan leaves open who is hit."""
+    if fault.targets and started.targets != fault.targets:
+        return f"was aimed at others than planned, which is {listed(fault.targets)}"
+    if fault.injections and started.injections != fault.injections:
+        return "was made of other injections than planned"
+    disturb = past.phases.get("disturb")
+    return "was started before the job was seen to be healthy" if disturb and started.seq < disturb.seq else None
+
+
+def _target(injection: Injection) -> str:
+    return injection.target if isinstance(injection, Held) else injection.member
 
 
 def _afterlife(hit: events.InjectionInForce, past: Past) -> str | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 from journals import STEP_S, Story, about, judge, lost_and_back, steady
 
-from chaos.api import Action, FaultPoint, Outcome, Point, events
+from chaos.api import Action, Delete, Evict, FaultPoint, Outcome, Point, events
 
 
 def finding(story: Story):
@@ -66,6 +67,36 @@ def test_a_victim_that_trains_on_was_not_killed() -> None:
     found = finding(story)
     assert found.outcome is Outcome.UNKNOWN
     assert found.reading.endswith("was not in force: replica-1 was called dead and tried step 13 afterwards")
+
+
+def test_proof_of_another_than_the_target() -> None:
+    story = lost_and_back()
+    (hit,) = [event for event in story.told if isinstance(event, events.InjectionInForce)]
+    other = msgspec.structs.replace(hit.proof, member="replica-2")
+    found = finding(story.alter(about(events.InjectionInForce), proof=other))
+    assert found.outcome is Outcome.UNKNOWN
+    assert found.reading == (
+        "fault-0 (pod.kill of replica-1) was not in force: replica-2 was read back in the place of replica-1"
+    )
+
+
+def test_what_was_not_planned_proves_nothing() -> None:
+    story = lost_and_back()
+    (fault,) = story.faults
+    story.faults = [msgspec.structs.replace(fault, targets=("replica-2",), injections=(Delete("replica-2"),))]
+    assert finding(story).reading.endswith("was aimed at others than planned, which is replica-2")
+    story.faults = [msgspec.structs.replace(fault, injections=(Evict("replica-1", 3.0),))]
+    assert finding(story).reading.endswith("was made of other injections than planned")
+    assert finding(story).outcome is Outcome.UNKNOWN
+    story.faults = [msgspec.structs.replace(fault, role="donor", targets=(), injections=())]
+    assert finding(story).outcome is Outcome.PASS
+
+
+def test_a_fault_before_the_job_was_healthy() -> None:
+    story = Story().deploy().train(12).kill("replica-1").wait(0.1).phase("disturb").train(5)
+    found = finding(story.drain().end())
+    assert found.outcome is Outcome.UNKNOWN
+    assert found.reading.endswith("was started before the job was seen to be healthy")
 
 
 def ordered() -> Story:
