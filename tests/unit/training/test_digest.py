@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import Shard, distribute_tensor
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from training.digest import digest, state_entries
 
@@ -100,6 +101,22 @@ def test_a_state_is_parameters_optimizer_rate_and_step() -> None:
     assert of(model, optimizer) != same
 
 
+def test_a_replica_that_loaded_a_state_has_the_digest_of_who_gave_it() -> None:
+    """Whatever order its own optimizer's state was made in."""
+    model, optimizer = trained()
+    other = torch.nn.Linear(4, 2)
+    loaded = torch.optim.AdamW(other.parameters(), lr=0.1)
+    for parameter in reversed(loaded.param_groups[0]["params"]):
+        shape = torch.zeros_like(parameter)
+        loaded.state[parameter] = {"exp_avg_sq": shape, "step": torch.tensor(0.0), "exp_avg": shape.clone()}
+    assert of(other, loaded) != of(model, optimizer)
+    other.load_state_dict(model.state_dict())
+    given = copy.deepcopy(optimizer.state_dict())
+    given["state"] = {key: dict(reversed(value.items())) for key, value in reversed(given["state"].items())}
+    loaded.load_state_dict(given)
+    assert of(other, loaded) == of(model, optimizer)
+
+
 @pytest.fixture
 def one_rank() -> Iterator[None]:
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
@@ -112,3 +129,21 @@ def test_a_sharded_tensor_is_its_bytes() -> None:
     table = torch.arange(6.0).view(3, 2)
     sharded = distribute_tensor(table, init_device_mesh("cpu", (1,)), [Shard(0)])
     assert digest([("a", sharded)]) == digest([("a", table)])
+
+
+@pytest.mark.usefixtures("one_rank")
+def test_sharded_parameters_and_their_optimizer_state_count() -> None:
+    model, _ = trained()
+    sharded = fully_shard(copy.deepcopy(model), mesh=init_device_mesh("cpu", (1,)))
+    assert all(isinstance(parameter, DTensor) for parameter in sharded.parameters())
+    optimizers = [torch.optim.AdamW(one.parameters(), lr=0.1) for one in (model, sharded)]
+    for one, optimizer in zip((model, sharded), optimizers, strict=True):
+        optimizer.zero_grad()
+        one(torch.ones(1, 4)).sum().backward()
+        optimizer.step()
+    same = of(sharded, optimizers[1])
+    assert same == of(model, optimizers[0])
+    moment = optimizers[1].state[sharded.weight]["exp_avg"]
+    assert isinstance(moment, DTensor)
+    moment.to_local()[0, 0] += 1e-3
+    assert of(sharded, optimizers[1]) != same
