@@ -46,6 +46,7 @@ from chaos.model.injections import (
 from chaos.model.lives import Commit, Hit, Life
 from chaos.model.past import Past
 from chaos.model.plan import Plan, PlannedFault, Rhythm
+from chaos.model.recovery import Survival, WayBack, survival, way_back
 from chaos.model.topology import Restart
 from chaos.model.verdict import Finding, Outcome
 from chaos.model.wording import counted, listed, span
@@ -94,10 +95,14 @@ __all__ = [
     "Seconds",
     "Shape",
     "Signal",
+    "Survival",
+    "WayBack",
     "counted",
     "events",
     "listed",
     "span",
+    "survival",
+    "way_back",
 ]
 
 Seconds = Annotated[float, Meta(gt=0)]

@@ -56,8 +56,7 @@ class Life:
     incarnation: int
     started: MemberStarted | None = None
     trainer: TrainerStarted | None = None
-    quorum: Quorum | None = None
-    """Its first quorum."""
+    quorums: list[Quorum] = field(default_factory=list)
     heals_started: list[HealStarted] = field(default_factory=list)
     heals: list[HealEnded] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
@@ -82,7 +81,7 @@ class Life:
             case TrainerStarted():
                 self.trainer = event
             case Quorum():
-                self.quorum = self.quorum or event
+                self.quorums.append(event)
             case HealStarted():
                 self.heals_started.append(event)
             case HealEnded():

@@ -11,7 +11,9 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from itertools import accumulate
 from math import inf
+from operator import attrgetter
 
 from chaos.model.events import (
     AnyEvent,
@@ -267,6 +269,13 @@ class Past:
         if self._lookup is None:
             self._lookup = _Lookup()
         return self._lookup
+
+    def moves(self) -> list[Commit]:
+        """The first commit of each step that was new to the whole job, in the order of time."""
+        time_s = attrgetter("t_s")
+        firsts = sorted((min(commits, key=time_s) for commits in self.commits.values()), key=time_s)
+        tops = accumulate((commit.step for commit in firsts), max, initial=0)
+        return [commit for commit, top in zip(firsts, tops, strict=False) if commit.step > top]
 
     def member_commits(self, member: str) -> list[Commit]:
         """What a member committed in all its lives, in order."""

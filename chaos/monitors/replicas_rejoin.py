@@ -12,15 +12,15 @@ from chaos.api import (
     Finding,
     History,
     Hit,
-    Life,
     Limits,
     Monitor,
     Outcome,
     Past,
     Seconds,
+    WayBack,
     counted,
-    events,
     span,
+    way_back,
 )
 
 
@@ -33,15 +33,13 @@ class ReplicasRejoinLimits(Limits, frozen=True):
 
 @dataclass(frozen=True)
 class _Return:
-    """A replica's way back: the life it came back in and the commit that ended its absence.
+    """A replica's way back, and what it was worth.
 
     `trained_by` are the numbers of replicas that trained the steps it missed. `equal` is None while no digest could be
     compared with a peer's. `evidence` are the journal positions that show it.
     """
 
-    hit: Hit
-    life: Life
-    commit: Commit
+    way: WayBack
     attempts: int
     missed: int
     trained_by: tuple[int, ...]
@@ -50,44 +48,25 @@ class _Return:
     evidence: tuple[int, ...]
 
     @property
+    def hit(self) -> Hit:
+        return self.way.hit
+
+    @property
     def member(self) -> str:
-        return self.life.member
+        return self.way.life.member
 
     @property
     def recovery_s(self) -> float:
-        return self.hit.wait_s(self.commit.t_s)
-
-    @property
-    def reborn(self) -> bool:
-        return self.life is not self.hit.struck
+        return self.way.recovery_s
 
     def measures(self) -> dict[str, float | int | str | None]:
-        """The way back by parts, each from the end of the one before; None where an end was not seen."""
-        due_s = self.commit.t_s - self.recovery_s
-        exited = self.hit.struck.exited if self.hit.struck and self.reborn else None
-        started, trainer, quorum = (
-            (self.life.started, self.life.trainer, self.life.quorum) if self.reborn else (None, None, None)
-        )
-        healing, healed = _heal(self.hit, self.life, self.commit)
-        built_s = trainer.t_s if trainer else due_s
-        return {
-            "recovery_s": self.recovery_s,
-            "respawn_s": _between(due_s, trainer),
-            "heal_s": _between(built_s, healed),
-            "first_commit_s": _between(max(healed.t_s, due_s) if healed else built_s, self.commit),
-            "exit_s": _between(self.hit.t_s, exited),
-            "restart_s": _between(due_s if self.hit.held else exited.t_s, started) if exited else None,
-            "boot_s": _between(started.t_s, trainer) if started else None,
-            "join_s": _between(trainer.t_s, quorum) if trainer else None,
-            "transfer_s": _between(healing.t_s, healed) if healing else None,
-            "steps_missed": self.missed,
-        }
+        return {**self.way.phases(), "steps_missed": self.missed}
 
     def said(self, replicas: int) -> str:
         parts = self.measures()
         respawn, heal, first = (_part(parts[key]) for key in ("respawn_s", "heal_s", "first_commit_s"))
         reading = f"{self.member} came back {_after(self.hit, self.recovery_s)}"
-        reading += f": respawn {respawn}, " if self.reborn else ", in the same life: "
+        reading += f": respawn {respawn}, " if self.way.reborn else ", in the same life: "
         reading += f"heal {heal}, first commit {first}; "
         if self.missed:
             few, many = min(self.trained_by), max(self.trained_by)
@@ -190,24 +169,17 @@ def _return(hit: Hit, past: Past, alone: bool) -> _Return | None:
     later = life.commits_within(commit.t_s) if life.digests else ()
     proof = next((one for one in later if _equal(one, past) is not None), None)
     missed = list(_missed(hit.member, commit.step, past))
+    way = way_back(hit, life, commit)
+    marks = (hit.proofs[0], *hit.ends[-1:], *way.marks, commit, proof)
     return _Return(
-        hit,
-        life,
-        commit,
+        way,
         attempts=max(1, past.lives_after(hit).index(life) + hit.lethal),
         missed=len(missed),
         trained_by=tuple(len({one.member for one in past.kept(step) if not one.healing}) for step in missed),
         equal=_equal(proof, past) if proof else None,
         blind=past.blind_between(hit.member, _decided(hit, past), (proof or commit).seq),
-        evidence=_evidence(hit, life, commit, proof),
+        evidence=tuple(dict.fromkeys(mark.seq for mark in marks if mark is not None)),
     )
-
-
-def _heal(hit: Hit, life: Life, commit: Commit) -> tuple[events.HealStarted | None, events.HealEnded | None]:
-    """The last heal on the way back, with its begin."""
-    ended = [heal for heal in life.heals if hit.t_s <= heal.t_s <= commit.t_s]
-    begun = [heal for heal in life.heals_started if ended and heal.t_s <= ended[-1].t_s]
-    return begun[-1] if begun else None, ended[-1] if ended else None
 
 
 def _peers(commit: Commit, past: Past) -> list[Commit]:
@@ -269,15 +241,9 @@ def _reached(hit: Hit, past: Past) -> str:
         return "it had healed and not committed"
     if life.heals_started:
         return f"it was healing from {life.heals_started[-1].source}"
-    if life.quorum:
+    if life.quorums:
         return "it had joined a quorum"
     return "it had no quorum" if life.trainer else "its trainer was not built"
-
-
-def _evidence(hit: Hit, life: Life, commit: Commit, proof: Commit | None) -> tuple[int, ...]:
-    born = (life.started, life.trainer, life.quorum) if life is not hit.struck else (None, None, None)
-    marks = (hit.proofs[0], *hit.ends[-1:], *born, *_heal(hit, life, commit), commit, proof)
-    return tuple(dict.fromkeys(mark.seq for mark in marks if mark is not None))
 
 
 def _after(hit: Hit, seconds: float) -> str:
@@ -286,10 +252,6 @@ def _after(hit: Hit, seconds: float) -> str:
 
 def _since(hit: Hit, seconds: float) -> str:
     return f"{span(seconds)} s after {'the end of its fault' if hit.held else 'it was hit'}"
-
-
-def _between(begin_s: float, end: events.Event | Commit | None) -> float | None:
-    return max(0.0, end.t_s - begin_s) if end is not None else None
 
 
 def _part(seconds: float | int | str | None) -> str:

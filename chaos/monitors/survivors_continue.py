@@ -8,7 +8,21 @@ from dataclasses import dataclass
 from math import inf, nextafter
 from typing import ClassVar
 
-from chaos.api import Finding, History, Limits, Monitor, Outcome, Past, Seconds, counted, events, listed, span
+from chaos.api import (
+    Finding,
+    History,
+    Limits,
+    Monitor,
+    Outcome,
+    Past,
+    Seconds,
+    Survival,
+    counted,
+    events,
+    listed,
+    span,
+    survival,
+)
 
 
 class SurvivorsContinueLimits(Limits, frozen=True):
@@ -48,6 +62,7 @@ class _Aftermath:
     gaps: tuple[_Gap, ...]
     discards: tuple[int, ...]
     """Steps tried in vain until the last survivor's next commit, for each survivor."""
+    signs: Survival
 
     @property
     def waits_s(self) -> list[float]:
@@ -89,6 +104,8 @@ class SurvivorsContinue(Monitor[SurvivorsContinueLimits]):
         worst = max(judged, key=lambda aftermath: aftermath.last_s, default=None)
         measures: dict[str, float | int | str | None] = {
             "fault_step": worst.step if worst else None,
+            "failed_step_s": worst.signs.failed_step_s if worst else None,
+            "requorum_s": worst.signs.requorum_s if worst else None,
             "gap_s": worst.last_s if worst else None,
             "first_gap_s": worst.first_s if worst else None,
             "uncommitted_steps": sum(max(aftermath.discards) for aftermath in judged),
@@ -147,7 +164,8 @@ def _aftermaths(absences: dict[str, Absences], past: Past) -> Iterator[_Aftermat
         end_s = max((gap.until_s for gap in gaps), default=hit.t_s)
         discards = tuple(past.timeline(gap.member).discards(hit.t_s - hit.latency_s, end_s) for gap in gaps)
         step = max((past.timeline(member).top(nextafter(hit.t_s, inf)) for member in past.lives), default=0)
-        yield _Aftermath(hit, targets, step, gaps, discards)
+        signs = survival([gap.member for gap in gaps], hit, end_s, past)
+        yield _Aftermath(hit, targets, step, gaps, discards, signs)
 
 
 def _said(worst: _Aftermath, faults: int) -> str:

@@ -40,6 +40,7 @@ def test_measures_of_a_good_return() -> None:
         "restart_s": pytest.approx(4.51),
         "boot_s": pytest.approx(4.5),
         "join_s": pytest.approx(0.5),
+        "heal_wait_s": pytest.approx(0.01),
         "transfer_s": pytest.approx(0.3),
         "steps_missed": 17,
     }
@@ -276,13 +277,14 @@ def test_a_frozen_replica_comes_back_in_the_same_life() -> None:
         "exit_s": None,
         "restart_s": None,
         "boot_s": None,
-        "join_s": None,
+        "join_s": pytest.approx(0.5),
+        "heal_wait_s": pytest.approx(0.01),
         "transfer_s": pytest.approx(0.3),
         "steps_missed": 11,
     }
     told = frozen_and_back().journal()
     kinds = [told[seq].kind for seq in found.evidence]
-    assert kinds == ["injection_in_force", "injection_reverted", "heal_started", "heal_ended", "step"]
+    assert kinds == ["injection_in_force", "injection_reverted", "quorum", "heal_started", "heal_ended", "step"]
 
 
 def test_a_step_that_is_finished_on_waking_is_no_return() -> None:

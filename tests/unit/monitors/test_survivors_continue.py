@@ -32,6 +32,8 @@ def test_measures_of_a_good_run() -> None:
     )
     assert found.measures == {
         "fault_step": 12,
+        "failed_step_s": pytest.approx(1.0),
+        "requorum_s": pytest.approx(1.0),
         "gap_s": pytest.approx(1.501),
         "first_gap_s": pytest.approx(1.5),
         "uncommitted_steps": 1,
