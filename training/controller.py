@@ -231,7 +231,7 @@ class Controller:
         """Monarch's word on the end of a trainer; where connections count, its own has told us already, or will."""
         if call.cancelled() or (error := call.exception()) is None:
             return
-        said = str(error).strip().partition("\n")[0][:300]
+        said = " ".join(str(error).split())[:300]
         log.info("Monarch: %s", said)
         if not self._by_connection and life.trainer_came.is_set():
             life.dismiss("trainer process ended")

@@ -281,7 +281,7 @@ async def test_detection_by_monarch_holds_a_new_life_back_until_the_call_of_the_
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(job.until(events.MemberLost), SETTINGS.adopt_timeout_s)
         assert len(job.monarch.attached) == 1
-        job.monarch.calls[0].set_exception(RuntimeError("supervision: gone\nmore"))
+        job.monarch.calls[0].set_exception(RuntimeError("supervision:\n  gone"))
         assert (await job.until(events.MemberLost)).reason == "Monarch: supervision: gone"
         await job.trainer(incarnation=2)
         assert (await job.until(events.TrainerSpawned, 2)).member_incarnation == 2
