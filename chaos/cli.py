@@ -32,6 +32,7 @@ from chaos.platforms.local import doctor as local_doctor
 from chaos.platforms.local import sweep
 from chaos.platforms.local.platform import LocalPlatform
 from chaos.report import catalogue, summary
+from chaos.report.explain import explain
 from chaos.report.live import watching
 from chaos.run.folder import claimed
 from chaos.run.runner import run as run_plan
@@ -112,6 +113,12 @@ def check_run(
         summary.print_verdict(verdict, console)
         _compare(run_dir / VERDICT, verdict)
     raise typer.Exit(verdict.exit_code)
+
+
+@app.command(name="explain")
+def explain_run(run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]) -> None:
+    """Tell in plain words what happened in a stored run, and when."""
+    _say(explain(run_dir).rstrip())
 
 
 @app.command(name="list")

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from chaos.model.events import (
     AnyEvent,
+    EventsLost,
     FaultMissed,
     FaultStarted,
     HealEnded,
@@ -32,11 +33,13 @@ from chaos.model.events import (
     SafetyBroken,
     TrainerFailed,
     TrainerStarted,
+    Unknown,
 )
 from chaos.model.experiment import Experiment
 from chaos.model.history import Activity, History, Member
 from chaos.model.plan import Plan
 from chaos.model.ports import Watcher
+from chaos.model.wording import counted
 
 PLAIN_PROGRESS_S = 5.0
 REFRESH_PER_S = 4
@@ -106,6 +109,10 @@ def told(event: AnyEvent) -> str | None:
             return f"{member} failed: {error}"
         case HealEnded(member=member, step=step, source=source):
             return f"{member} healed to step {step} from {source}"
+        case EventsLost(member=member, reason=reason, count=count):
+            return f"{'events' if count is None else counted(count, 'event')} of {member} did not arrive ({reason})"
+        case Unknown(member=member, of_kind=of_kind):
+            return f"{member} told of {of_kind!r}, which this version cannot read"
         case RunEnded(reason=reason):
             return f"run ended: {reason}"
         case _:
