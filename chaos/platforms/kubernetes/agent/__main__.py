@@ -1,0 +1,72 @@
+"""Run the agent of a node, in a privileged pod of a DaemonSet.
+
+    python -m chaos.platforms.kubernetes.agent --node NAME --ledger DIR
+
+It first gives back what a predecessor on the same ledger held. SIGTERM: everything is given back, exit 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+import anyio
+
+from chaos.agent.leases import Leases
+from chaos.agent.ledger import Ledger, LedgerHeld
+from chaos.platforms.kubernetes.agent.heartbeat import beat
+from chaos.platforms.kubernetes.agent.orders import Orders
+from chaos.platforms.kubernetes.agent.pods import NodePods
+from chaos.platforms.kubernetes.client import connect
+from chaos.platforms.local import kernel
+
+CLONE_NEWCGROUP = 0x02000000
+
+
+async def run(node: str, ledger: Ledger) -> None:
+    """Until a signal asks for the end."""
+    kube, leases = connect(), Leases(ledger)
+    await leases.sweep()
+    try:
+        async with anyio.create_task_group() as tasks:
+            with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+                tasks.start_soon(leases.run)
+                tasks.start_soon(beat, kube, node)
+                tasks.start_soon(Orders(kube, node, leases, NodePods()).run)
+                async for _signal in signals:
+                    tasks.cancel_scope.cancel()
+    finally:
+        await leases.end_all()
+
+
+def see_all_groups() -> None:
+    """Have cgroup paths told as the node sees them, where a container sees its own group as the root."""
+    if "kubepods" in Path("/proc/self/cgroup").read_text():
+        return
+    fd = os.open("/proc/1/ns/cgroup", os.O_RDONLY | os.O_CLOEXEC)
+    kernel.setns(fd, CLONE_NEWCGROUP)
+    os.close(fd)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m chaos.platforms.kubernetes.agent", description=__doc__)
+    parser.add_argument("--node", required=True, help="name of this node in the cluster")
+    parser.add_argument("--ledger", type=Path, required=True, help="folder of the ledger, in the node's memory")
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
+    try:
+        ledger = Ledger(arguments.ledger)
+    except LedgerHeld as error:
+        print(error, file=sys.stderr)
+        return 1
+    see_all_groups()
+    anyio.run(run, arguments.node, ledger)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

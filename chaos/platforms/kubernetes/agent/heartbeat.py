@@ -1,0 +1,46 @@
+"""Tells the cluster, by a Lease of the node's name, that this agent lives and what it can do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import anyio
+
+from chaos.platforms.kubernetes.client import Kube, KubeError
+from chaos.platforms.kubernetes.clocks import micro_time
+from chaos.platforms.kubernetes.preflight import AGENT, CAPABILITIES, SYSTEM
+from chaos.platforms.local import cgroups
+
+BEAT_S = 5.0
+
+
+async def beat(kube: Kube, node: str) -> None:
+    """As long as this runs."""
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/{node}"
+    can = ",".join(sorted(capabilities()))
+    while True:
+        body = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": node, "labels": {AGENT: "alive"}, "annotations": {CAPABILITIES: can}},
+            "spec": {"holderIdentity": node, "leaseDurationSeconds": round(BEAT_S * 3), "renewTime": micro_time()},
+        }
+        try:
+            await kube.apply(path, body)
+        except KubeError as error:
+            print(f"no heartbeat: {error}", flush=True)
+        await anyio.sleep(BEAT_S)
+
+
+def capabilities() -> frozenset[str]:
+    """By the names of `injections.needs`. Not here: what is done to nodes as a whole, and to names."""
+    found = {"disk", "freeze", "links"}
+    if shutil.which("nft"):
+        found.add("nft")
+    if os.path.isdir("/sys/module/sch_netem"):
+        found.add("netem")
+    for hierarchy in cgroups.hierarchies():
+        if os.access(hierarchy.mount, os.W_OK):
+            found |= {f"cgroup.{name.replace('blkio', 'io')}" for name in hierarchy.controllers}
+    return frozenset(found)

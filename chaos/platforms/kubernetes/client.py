@@ -1,0 +1,255 @@
+"""Talks to the API server: plain objects in and out, every wait bounded, what goes wrong in one sentence.
+
+The `kubernetes` package finds the server and who we are; its typed models are not used, because manifests read better
+as what they are. Requests run in worker threads; a stream ends at once when its context does.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Any
+from urllib.parse import urlencode
+
+import anyio
+import urllib3
+from anyio import from_thread, to_thread
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from kubernetes import client as kubernetes_client
+from kubernetes import config as kubernetes_config
+
+from chaos.model.errors import BadInput
+
+Object = dict[str, Any]
+See = Callable[[Object], None]
+
+CONNECT_S = 5.0
+ANSWER_S = 10.0
+WATCH_S = 60
+RETRY_S = 0.5
+CONNECTIONS_MAX = 600
+"""A run of 250 members follows as many logs."""
+
+_KEEPALIVE = [
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 3),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+]
+"""A server that is gone without a word ends a stream within seconds."""
+
+log = logging.getLogger(__name__)
+
+
+class KubeError(Exception):
+    """The API server said no, or nothing; `status` is its HTTP status, 0 when it did not answer."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class Kube:
+    """One API server, as one user."""
+
+    def __init__(self, configuration: Any) -> None:
+        configuration.socket_options = _KEEPALIVE
+        configuration.connection_pool_maxsize = CONNECTIONS_MAX
+        configuration.retries = False
+        self.host = str(configuration.host)
+        self._configuration = configuration
+        self._pool = kubernetes_client.ApiClient(configuration).rest_client.pool_manager
+        self._threads = anyio.CapacityLimiter(CONNECTIONS_MAX)
+
+    async def get(self, path: str, **query: object) -> Object:
+        return await self.ask("GET", path, query=query)
+
+    async def create(self, path: str, body: Object) -> Object:
+        return await self.ask("POST", path, body)
+
+    async def merge(self, path: str, body: Object) -> Object:
+        return await self.ask("PATCH", path, body, kind="application/merge-patch+json")
+
+    async def apply(self, path: str, body: Object) -> Object:
+        """Server-side apply, as owner `torchchaos`: there afterwards, whether or not it was before."""
+        query = {"fieldManager": "torchchaos", "force": "true"}
+        return await self.ask("PATCH", path, body, query=query, kind="application/apply-patch+yaml")
+
+    async def delete(self, path: str, body: Object | None = None, **query: object) -> None:
+        """Gone already is as good as deleted."""
+        try:
+            await self.ask("DELETE", path, body, query=query)
+        except KubeError as error:
+            if error.status != 404:
+                raise
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: Object | None = None,
+        query: Mapping[str, object] | None = None,
+        kind: str = "application/json",
+    ) -> Object:
+        """One request and its answer. KubeError."""
+        answer: Object = json.loads(await self.text(method, path, body, query, kind) or b"{}")
+        return answer
+
+    async def text(
+        self,
+        method: str,
+        path: str,
+        body: Object | None = None,
+        query: Mapping[str, object] | None = None,
+        kind: str = "application/json",
+    ) -> bytes:
+        """The same, the answer as it came."""
+        response = await self._run(partial(self._request, method, path, body, query or {}, kind, ANSWER_S))
+        answer: bytes = await self._run(partial(_read, response))
+        return answer
+
+    @asynccontextmanager
+    async def lines(self, path: str, **query: object) -> AsyncIterator[MemoryObjectReceiveStream[list[bytes]]]:
+        """The answer line by line as it comes, several lines at a time where they come together. KubeError."""
+        response = await self._run(partial(self._request, "GET", path, None, query, "", None))
+        send, receive = anyio.create_memory_object_stream[list[bytes]](max_buffer_size=16)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(to_thread.run_sync, _pump, response, send, limiter=self._threads))
+            try:
+                with receive:
+                    yield receive
+            finally:
+                _hang_up(response)
+
+    async def follow(self, path: str, seen: See, gone: See, query: Mapping[str, object] | None = None) -> None:
+        """Tell every object there is and every change of one, as long as this runs; each that goes, as it was last.
+
+        Breaks are mended by listing afresh, so that what happened meanwhile is told as its sum. A server that does not
+        answer is asked again for ever: the caller bounds its wait for what it needs.
+        """
+        known: dict[str, Object] = {}
+        while True:
+            try:
+                listed = await self.ask("GET", path, query=query)
+                found = {item["metadata"]["uid"]: item for item in listed["items"]}
+                for uid in known.keys() - found.keys():
+                    gone(known.pop(uid))
+                for uid, item in found.items():
+                    if uid not in known or known[uid]["metadata"]["resourceVersion"] != _version(item):
+                        known[uid] = item
+                        seen(item)
+                await self._watch(path, query or {}, _version(listed), known, seen, gone)
+            except KubeError as error:
+                log.info("%s: %s", path, error)
+                await anyio.sleep(RETRY_S)
+
+    async def _watch(
+        self, path: str, query: Mapping[str, object], version: str, known: dict[str, Object], seen: See, gone: See
+    ) -> None:
+        watch = {**query, "watch": "true", "resourceVersion": version, "timeoutSeconds": WATCH_S}
+        async with self.lines(path, **watch) as lines:
+            async for several in lines:
+                for line in several:
+                    event = json.loads(line)
+                    item = event["object"]
+                    if event["type"] not in ("ADDED", "MODIFIED", "DELETED"):
+                        return  # ERROR: the version is too old; list again.
+                    if event["type"] == "DELETED":
+                        known.pop(item["metadata"]["uid"], None)
+                        gone(item)
+                    else:
+                        known[item["metadata"]["uid"]] = item
+                        seen(item)
+
+    async def _run(self, work: Callable[[], Any]) -> Any:
+        return await to_thread.run_sync(work, limiter=self._threads)
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        body: Object | None,
+        query: Mapping[str, object],
+        kind: str,
+        read_s: float | None,
+    ) -> urllib3.BaseHTTPResponse:
+        headers = {"Accept": "application/json", "User-Agent": "torchchaos"} | ({"Content-Type": kind} if kind else {})
+        url = f"{self.host}{path}" + (f"?{urlencode(query)}" if query else "")
+        token = self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+        if token:
+            headers["Authorization"] = token
+        data = None if body is None else json.dumps(body).encode()
+        wait = urllib3.Timeout(connect=CONNECT_S, read=read_s)
+        try:
+            response: urllib3.BaseHTTPResponse = self._pool.request(
+                method, url, body=data, headers=headers, timeout=wait, preload_content=False
+            )
+        except urllib3.exceptions.HTTPError as error:
+            raise KubeError(0, f"{self.host} does not answer: {error}") from error
+        if response.status >= 400:
+            raise KubeError(response.status, f"{method} {path}: {_message(_read(response))}")
+        return response
+
+
+def connect(context: str | None = None) -> Kube:
+    """The API server of a kubeconfig's context; inside a pod, without a kubeconfig, that of its own cluster."""
+    configuration = kubernetes_client.Configuration()
+    try:
+        kubernetes_config.load_kube_config(context=context, client_configuration=configuration)
+    except kubernetes_config.ConfigException as error:
+        if context is None:
+            with suppress(kubernetes_config.ConfigException):
+                kubernetes_config.load_incluster_config(client_configuration=configuration)
+                return Kube(configuration)
+        raise BadInput(f"no cluster to talk to: {error}; set KUBECONFIG, or type --context NAME") from None
+    return Kube(configuration)
+
+
+def _version(item: Object) -> str:
+    return str(item["metadata"]["resourceVersion"])
+
+
+def _read(response: urllib3.BaseHTTPResponse) -> bytes:
+    try:
+        data: bytes = response.data
+        return data
+    except urllib3.exceptions.HTTPError as error:
+        raise KubeError(0, f"the answer broke off: {error}") from error
+    finally:
+        response.release_conn()
+
+
+def _message(answer: bytes) -> str:
+    """What the server says of an error; the text itself when it is no Status object."""
+    try:
+        return str(json.loads(answer)["message"])
+    except (ValueError, KeyError, TypeError):
+        return answer.decode(errors="replace").strip()
+
+
+def _pump(response: urllib3.BaseHTTPResponse, send: MemoryObjectSendStream[list[bytes]]) -> None:
+    """In a thread: hand lines over until the server or the reader is done. What breaks off is only over."""
+    partial_line = b""
+    try:
+        with suppress(urllib3.exceptions.HTTPError, OSError, ValueError, AttributeError):
+            for chunk in response.stream(None, decode_content=False):
+                *whole, partial_line = (partial_line + chunk).split(b"\n")
+                if whole:
+                    from_thread.run(send.send, whole)
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+        pass
+    finally:
+        with suppress(RuntimeError):
+            from_thread.run_sync(send.close)
+        response.close()
+
+
+def _hang_up(response: urllib3.BaseHTTPResponse) -> None:
+    """End a read that goes on in another thread."""
+    with suppress(ValueError, RuntimeError, OSError):
+        response.shutdown()

@@ -1,0 +1,225 @@
+"""The runner's side of a cluster: who is alive, what they say, ending the job, disturbing it.
+
+`serve` is the task that follows pods, logs and injections; everything else is called by the runner while it runs.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass
+from functools import partial
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+
+from chaos.model.events import EventsLost, MemberExited, TrainerStarted
+from chaos.model.injections import Delete, Evict, HeldInjection, NodeInjection, OneShot, Proof, Signal
+from chaos.model.ports import Deployment, Emit, Hold, InjectionRefused, PlatformLost
+from chaos.model.topology import Restart
+from chaos.platforms.kubernetes.client import Kube, KubeError, Object
+from chaos.platforms.kubernetes.entry import ENTERED
+from chaos.platforms.kubernetes.lives import Entered, Life, Lives
+from chaos.platforms.kubernetes.logs import PodLog
+from chaos.platforms.kubernetes.objects import CONTROLLER, CONTROLLER_GRACE_S, MEMBER, MEMBER_GRACE_S, Names
+from chaos.platforms.kubernetes.orders import Orders
+
+STOP_SLACK_S = 10.0
+"""For the API server and the kubelet to come to it, on top of the grace that the pods have."""
+HOPELESS = ("ErrImageNeverPull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError")
+BACK_OFF = "CrashLoopBackOff"
+
+_ENTERED = f'{{"kind": "{ENTERED}"'.encode()
+
+
+@dataclass
+class Pod:
+    """One pod of a member."""
+
+    log: PodLog
+    member: str
+    name: str
+    uid: str
+    node: str
+    since_s: float
+    life: Life | None = None
+    replaced: bool = False
+
+
+class KubernetesCluster:
+    """Implements `chaos.model.ports.Cluster`. `nodes` are the plan's names of the cluster's nodes."""
+
+    def __init__(
+        self, kube: Kube, names: Names, deployment: Deployment, emit: Emit, orders: Orders, nodes: dict[str, str]
+    ) -> None:
+        self._kube = kube
+        self._names = names
+        self._deployment = deployment
+        self._emit = emit
+        self._orders = orders
+        self._nodes = nodes
+        epoch_wall_s = time.time() - (time.monotonic() - deployment.epoch_mono_s)
+        self._roles = deployment.workload.members()
+        self._lives = Lives(self._roles, epoch_wall_s)
+        self._pods: dict[str, Pod] = {}
+        self._over = anyio.Event()
+        self._over_status = 0
+        self._tasks: TaskGroup | None = None
+
+    async def serve(self) -> None:
+        """Until cancelled. PlatformLost when a pod can never start."""
+        async with anyio.create_task_group() as self._tasks:
+            self._tasks.start_soon(self._orders.follow)
+            query = {"labelSelector": self._names.selector}
+            await self._kube.follow(f"{self._names.core}/pods", self._pod_seen, self._pod_gone, query)
+
+    async def wait_job_over(self) -> int:
+        await self._over.wait()
+        return self._over_status
+
+    async def stop(self) -> None:
+        controllers = [member for member, role in self._roles.items() if role == CONTROLLER]
+        for members, grace_s in ((controllers, CONTROLLER_GRACE_S), (list(self._roles), MEMBER_GRACE_S)):
+            lives = [self._lives[member] for member in members if member in self._lives]
+            for member in members:
+                await self._retire(member)
+            with anyio.move_on_after(grace_s + STOP_SLACK_S):
+                for life in lives:
+                    await life.exited.wait()
+
+    async def inject(self, injection: OneShot) -> Proof:
+        life = self._lives.alive(injection.member)
+        pod = self._pods[life.uid]
+        match injection:
+            case Delete():
+                evidence = await self._orders.once(injection, life)
+                with anyio.move_on_after(STOP_SLACK_S):
+                    await pod.log.killed()
+                await self._replace(pod)
+            case Evict(grace_s=grace_s):
+                evidence = await self._orders.once(injection, life, partial(self._evict, life, grace_s))
+            case Signal():
+                evidence = await self._orders.once(injection, life)
+        return Proof(life.member, life.incarnation, evidence)
+
+    def hold(self, injection: HeldInjection) -> AbstractAsyncContextManager[Hold]:
+        if isinstance(injection, NodeInjection):
+            raise InjectionRefused(f"{injection.target}: faults on whole nodes are not made on Kubernetes yet")
+        return self._orders.hold(injection, self._lives.alive(injection.target), self._lives.addresses())
+
+    async def _retire(self, member: str) -> None:
+        """End a member as its StatefulSet does, with the pod's grace; it is not started again."""
+        with suppress(KubeError):  # What cannot be ended in order is removed with everything else.
+            if self._deployment.topology.restart is Restart.NEVER:
+                await self._kube.delete(f"{self._names.core}/pods/{self._names.pod(member)}")
+            else:
+                await self._kube.merge(f"{self._names.sets}/{self._names.set(member)}", {"spec": {"replicas": 0}})
+
+    async def _evict(self, life: Life, grace_s: float) -> None:
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": life.pod, "namespace": self._names.namespace},
+            "deleteOptions": {"gracePeriodSeconds": max(1, round(grace_s)), "preconditions": {"uid": life.uid}},
+        }
+        try:
+            await self._kube.create(f"{self._names.core}/pods/{life.pod}/eviction", eviction)
+        except KubeError as error:
+            raise InjectionRefused(str(error)) from error
+
+    async def _replace(self, pod: Pod) -> None:
+        """Take the object of a pod away, so that its StatefulSet makes another one, with another address."""
+        if self._deployment.topology.restart is Restart.NEVER or pod.replaced:
+            return
+        pod.replaced = True
+        options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid}}
+        with suppress(KubeError):  # Someone else's doing then: it is gone already, or another one.
+            await self._kube.delete(f"{self._names.core}/pods/{pod.name}", options)
+
+    def _pod_seen(self, item: Object) -> None:
+        meta, uid = item["metadata"], item["metadata"]["uid"]
+        if uid not in self._pods:
+            path = f"{self._names.core}/pods/{meta['name']}/log"
+            log = PodLog(
+                self._kube, path, partial(self._take, uid), partial(self._ended, uid), partial(self._lost, uid)
+            )
+            self._pods[uid] = Pod(log, meta["labels"][MEMBER], meta["name"], uid, "", self._now_s())
+            assert self._tasks is not None
+            self._tasks.start_soon(log.run)
+        pod = self._pods[uid]
+        pod.node = item["spec"].get("nodeName", "")
+        self._check(pod, item)
+        pod.log.update(item)
+
+    def _pod_gone(self, item: Object) -> None:
+        if item["metadata"]["uid"] in self._pods:
+            self._pods[item["metadata"]["uid"]].log.gone()
+
+    def _check(self, pod: Pod, item: Object) -> None:
+        """A pod that can never start ends the run; one whose container is held back after several ends is replaced.
+
+        The kubelet's back-off grows to five minutes, and only a new pod is free of it.
+        """
+        for status in item["status"].get("containerStatuses", []):
+            waiting = status["state"].get("waiting", {})
+            if waiting.get("reason") in HOPELESS:
+                raise PlatformLost(f"{pod.member}: {waiting['reason']}: {waiting.get('message', '')}")
+            if waiting.get("reason") == BACK_OFF and self._tasks is not None:
+                self._tasks.start_soon(self._replace, pod)
+
+    def _take(self, uid: str, line: bytes) -> None:
+        """One line of a pod's log: an event, or ordinary output for the run's folder."""
+        pod = self._pods[uid]
+        if line.startswith(_ENTERED):
+            self._begin(pod, line)
+        elif pod.life is not None and line.startswith(b"{") and b'"kind"' in line and b'"mono_s"' in line:
+            for event in pod.life.lines.line(line):
+                if isinstance(event, TrainerStarted):
+                    pod.life.trainer = event.pid
+                self._emit(self._lives.numbered(event))
+        else:
+            self._store(pod, line)
+
+    def _begin(self, pod: Pod, line: bytes) -> None:
+        try:
+            entered = msgspec.json.decode(line, type=Entered)
+        except msgspec.MsgspecError as error:
+            self._lost(pod.uid, f"the first line of a life cannot be read: {error}")
+            return
+        node = self._nodes.get(pod.node, pod.node)
+        life, started = self._lives.begin(entered, pod.name, pod.uid, pod.node, node, pod.since_s, self._now_s())
+        pod.life = life
+        self._emit(started)
+
+    def _ended(self, uid: str, status: int) -> None:
+        pod = self._pods[uid]
+        life, pod.life = pod.life, None
+        if life is None:
+            return  # It ended before it said a word.
+        if self._lives.get(life.member) is life:
+            del self._lives[life.member]
+        incarnation = life.incarnation
+        self._emit(MemberExited(t_s=self._now_s(), member=life.member, incarnation=incarnation, status=status))
+        life.exited.set()
+        never = self._deployment.topology.restart is Restart.NEVER
+        if self._roles[life.member] == CONTROLLER and (status == 0 or never) and not self._over.is_set():
+            self._over_status = status
+            self._over.set()
+            assert self._tasks is not None
+            self._tasks.start_soon(self._retire, life.member)
+
+    def _lost(self, uid: str, reason: str) -> None:
+        pod = self._pods[uid]
+        incarnation = pod.life.incarnation if pod.life else 0
+        self._emit(EventsLost(t_s=self._now_s(), member=pod.member, incarnation=incarnation, reason=reason))
+
+    def _store(self, pod: Pod, line: bytes) -> None:
+        number = pod.life.incarnation if pod.life else 0
+        folder = self._deployment.run_dir / "members" / pod.member
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / f"{number}.log", "ab") as file:
+            file.write(line + b"\n")
+
+    def _now_s(self) -> float:
+        return time.monotonic() - self._deployment.epoch_mono_s

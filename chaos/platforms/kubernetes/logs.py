@@ -1,0 +1,150 @@
+"""Follows the log of one pod through the lives of its container.
+
+The log API hands out what the container wrote, with the time of each line as its node has it. A stream that breaks is
+taken up again from the last line's time, and what was seen before is dropped; a life whose log was gone before it could
+be read is told as lost. When the container has ended, the rest of its log is read before its end is told.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+
+import anyio
+
+from chaos.platforms.kubernetes.client import Kube, KubeError, Object
+
+RETRY_S = 0.2
+GONE_TAIL_S = 10.0
+"""How long the stream of a pod that was deleted by force may go on: its container lives a little longer."""
+SIGNALLED = 128
+
+_TIME = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?\S* ")
+
+Take = Callable[[bytes], None]
+"""Takes a line of the log, without its time."""
+
+
+class PodLog:
+    """One pod. `ended` is called with the exit status when a life of its container is over and read, `lost` with the
+    reason when a life could not be read.
+    """
+
+    def __init__(
+        self, kube: Kube, path: str, take: Take, ended: Callable[[int], None], lost: Callable[[str], None]
+    ) -> None:
+        self._kube = kube
+        self._path = path
+        self._take = take
+        self._ended = ended
+        self._lost = lost
+        self._status: Object = {}
+        self._gone = False
+        self._killed: set[int] = set()
+        self._changed = anyio.Event()
+        self._last = (b"", b"")
+        self._number = 0
+
+    def update(self, pod: Object) -> None:
+        """The pod as it is now."""
+        self._status = next(iter(pod["status"].get("containerStatuses", [])), {})
+        self._wake()
+
+    def gone(self) -> None:
+        """The pod is no object of the API any more. Its container may live on for a while."""
+        self._gone = True
+        self._wake()
+
+    async def killed(self) -> None:
+        """Its node has seen every process of the container's present life gone: read the rest and tell its end."""
+        number = self._number
+        self._killed.add(number)
+        self._wake()
+        while self._number == number:
+            await self._changed.wait()
+
+    async def run(self) -> None:
+        """Until the pod is gone, one life of its container after another."""
+        while True:
+            await self._until(lambda: self._gone or self._begun())
+            if not self._begun():
+                return
+            await self._read()
+            self._ended(self._exit_status())
+            self._number += 1
+            self._wake()
+
+    async def _read(self) -> None:
+        """One life's log, to its end."""
+        while not self._over():
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._end_when_over, tasks.cancel_scope)
+                with suppress(KubeError):
+                    await self._stream(follow="true")
+                tasks.cancel_scope.cancel()
+            if self._gone:
+                return  # No object and no stream: its node has no such container any more.
+            if not self._over():
+                await anyio.sleep(RETRY_S)
+        if self._restarts() > self._number + 1:
+            self._lost(f"{self._restarts() - self._number - 1} lives ended before their logs could be read")
+            self._number = self._restarts() - 1
+
+    async def _end_when_over(self, stream: anyio.CancelScope) -> None:
+        """A stream goes on for some seconds after its container's end: read the rest apart, if the pod is there yet."""
+        await self._until(lambda: self._over() or self._gone)
+        if self._over():
+            with suppress(KubeError):
+                await self._stream(previous=str(self._restarts() > self._number).lower())
+                stream.cancel()
+        await anyio.sleep(GONE_TAIL_S)
+        stream.cancel()
+
+    async def _stream(self, **query: object) -> None:
+        """Take the lines that are new."""
+        since = {"sinceTime": self._last[0].decode()} if self._last[0] else {}
+        async with self._kube.lines(self._path, timestamps="true", **since, **query) as lines:
+            async for several in lines:
+                for line in several:
+                    self._take_new(line)
+
+    def _take_new(self, line: bytes) -> None:
+        match = _TIME.match(line)
+        if match is None:
+            return
+        at = match[1] + b"Z", (match[2] or b"").ljust(9, b"0")
+        if at > self._last:
+            self._last = at
+            self._take(line[match.end() :])
+
+    def _restarts(self) -> int:
+        return int(self._status.get("restartCount", 0))
+
+    def _begun(self) -> bool:
+        state = self._status.get("state", {})
+        return self._restarts() > self._number or (
+            self._restarts() == self._number and ("running" in state or "terminated" in state)
+        )
+
+    def _over(self) -> bool:
+        ended = "terminated" in self._status.get("state", {})
+        return self._restarts() > self._number or ended or self._number in self._killed
+
+    def _exit_status(self) -> int:
+        """As a process's parent sees it: minus the signal that ended it. A life whose end nobody saw was killed."""
+        if self._restarts() > self._number:
+            state = self._status.get("lastState", {}).get("terminated", {})
+        else:
+            state = self._status.get("state", {}).get("terminated", {})
+        code = int(state.get("exitCode", SIGNALLED + signal.SIGKILL))
+        return SIGNALLED - code if code > SIGNALLED else code
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            await self._changed.wait()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()

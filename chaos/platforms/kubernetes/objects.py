@@ -1,0 +1,181 @@
+"""The manifests of a run: each detail that decides whether recovery works, with its reason, in this one place.
+
+One StatefulSet per member rather than one per role: a plan puts every member on a node, which a StatefulSet of several
+pods cannot, and a member is then stopped or moved without its fellows. With `restart: never` it is a bare pod.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from chaos.model.errors import BadInput
+from chaos.model.injections import Interface
+from chaos.model.ports import Deployment
+from chaos.model.topology import Placement, Restart
+from chaos.platforms.kubernetes.client import Object
+from chaos.platforms.kubernetes.entry import SCRATCH
+from chaos.platforms.kubernetes.options import Options, laid_over
+
+GROUP = "torchchaos.dev"
+VERSION = "v1alpha1"
+RUN, MEMBER, ROLE = f"{GROUP}/run", f"{GROUP}/member", f"{GROUP}/role"
+OPTED_IN = f"{GROUP}/chaos"
+"""Label of a namespace in which faults may be made, with the value `enabled`."""
+
+CONTAINER = "member"
+LEASE_TTL_S = 3
+CONTROLLER = "controller"
+CONTROLLER_GRACE_S = 30
+MEMBER_GRACE_S = 6
+SCRATCH_LIMIT = "1Gi"
+HOST_NAME_MAX = 64
+"""A longer name of a pod with its Service and namespace cannot be a host name; Linux allows no more."""
+
+_ENTRY = Path(__file__).with_name("entry.py")
+_FOLDER = "/torchchaos"
+
+
+class Names:
+    """What the objects of one run are called. Short, since every pod's full name must fit into a host name."""
+
+    def __init__(self, run: str, namespace: str) -> None:
+        self.run = run
+        self.namespace = namespace
+        self.core = f"/api/v1/namespaces/{namespace}"
+        self.sets = f"/apis/apps/v1/namespaces/{namespace}/statefulsets"
+        self.leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self.injections = f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/injections"
+        self.selector = f"{RUN}={self.run}"
+
+    @classmethod
+    def of(cls, run_id: str, namespace: str) -> Names:
+        return cls("tc" + hashlib.sha256(run_id.encode()).hexdigest()[:6], namespace)
+
+    def set(self, member: str) -> str:
+        return f"{self.run}-{member}"
+
+    def pod(self, member: str) -> str:
+        return f"{self.set(member)}-0"
+
+    def host(self, member: str) -> str:
+        """What the pod is called by the others: resolved by way of the search path, whatever the cluster's domain."""
+        return f"{self.pod(member)}.{self.run}"
+
+    def check(self, members: dict[str, str]) -> None:
+        """BadInput when a pod could not be told its full name."""
+        longest = max((f"{self.host(member)}.{self.namespace}.svc.cluster.local" for member in members), key=len)
+        if len(longest) > HOST_NAME_MAX:
+            raise BadInput(
+                f"{longest} has {len(longest)} characters, a host name has {HOST_NAME_MAX} at most; "
+                f"type a namespace with {len(longest) - HOST_NAME_MAX} characters less"
+            )
+
+
+def lease(names: Names, holder: str, now: str) -> Object:
+    """Owner of everything in the run. While it is renewed, agents hold what they are asked to."""
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": names.run, "namespace": names.namespace, "labels": {RUN: names.run}},
+        "spec": {"holderIdentity": holder, "leaseDurationSeconds": LEASE_TTL_S, "renewTime": now},
+    }
+
+
+def owned(names: Names, owner: Object, kind: str, api: str, name: str, labels: dict[str, str] | None = None) -> Object:
+    """The head of an object that goes when the run's Lease goes."""
+    reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"]}
+    meta = {"name": name, "namespace": names.namespace, "labels": {RUN: names.run, **(labels or {})}}
+    return {
+        "apiVersion": api,
+        "kind": kind,
+        "metadata": {**meta, "ownerReferences": [{**reference, "uid": owner["metadata"]["uid"]}]},
+    }
+
+
+def config(names: Names, owner: Object, deployment: Deployment, options: Options) -> Object:
+    """The entry script, and what it is to fill in."""
+    workload = deployment.workload
+    job: dict[str, Any] = {
+        "python": options.job.python,
+        "data_interface": options.nics()[Interface.DATA.value],
+        "commands": {member: workload.command(member) for member in workload.members()},
+        "hosts": {member: names.host(member) for member in workload.members()},
+    }
+    return {
+        **owned(names, owner, "ConfigMap", "v1", names.run),
+        "data": {"entry.py": _ENTRY.read_text(), "job.json": json.dumps(job)},
+    }
+
+
+def service(names: Names, owner: Object) -> Object:
+    """Names for the pods. A pod that is not ready has to be found as well: healing and attaching come before."""
+    spec = {"clusterIP": "None", "selector": {RUN: names.run}, "publishNotReadyAddresses": True}
+    return {**owned(names, owner, "Service", "v1", names.run), "spec": spec}
+
+
+def member(
+    names: Names, owner: Object, place: Placement, node: str, deployment: Deployment, options: Options
+) -> Object:
+    """What keeps one member alive."""
+    labels = {RUN: names.run, MEMBER: place.member, ROLE: place.role}
+    spec = _pod(names, place, node, deployment, options)
+    if deployment.topology.restart is Restart.NEVER:
+        head = owned(names, owner, "Pod", "v1", names.pod(place.member), labels)
+        host = {"hostname": names.pod(place.member), "restartPolicy": "Never"}
+        return {**head, "spec": {**spec, **host}}
+    return {
+        **owned(names, owner, "StatefulSet", "apps/v1", names.set(place.member), labels),
+        "spec": {
+            "serviceName": names.run,
+            "replicas": 1,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": spec},
+        },
+    }
+
+
+def _pod(names: Names, place: Placement, node: str, deployment: Deployment, options: Options) -> Object:
+    container = {
+        "name": CONTAINER,
+        "image": options.job.image,
+        "command": [options.job.python, "-I", "-S", f"{_FOLDER}/entry.py"],
+        "env": [
+            {"name": "TORCHCHAOS_MEMBER", "value": place.member},
+            {"name": "TORCHCHAOS_ADDRESS", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+            *({"name": key, "value": value} for key, value in deployment.workload.env.items()),
+        ],
+        "volumeMounts": [
+            {"name": "torchchaos", "mountPath": _FOLDER, "readOnly": True},
+            {"name": "scratch", "mountPath": SCRATCH},
+            {"name": "shm", "mountPath": "/dev/shm"},
+        ],
+    }
+    spec = {
+        # A healing replica fetches from what gethostname() says of the donor: it must resolve in other pods.
+        "setHostnameAsFQDN": True,
+        "subdomain": names.run,
+        # The kernel ignores SIGTERM for a PID 1 without a handler, and the pod would train on for its whole grace.
+        # The pause container is PID 1 then, and adopts and collects what a member leaves behind.
+        "shareProcessNamespace": True,
+        "terminationGracePeriodSeconds": CONTROLLER_GRACE_S if place.role == CONTROLLER else MEMBER_GRACE_S,
+        # The plan's node and no other, by name: the label of the same name may differ from it.
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+        ]}}},
+        # A job has no business with the API server.
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "containers": [laid_over(container, options.job.container)],
+        "volumes": [
+            {"name": "torchchaos", "configMap": {"name": names.run}},
+            # In memory and of a size: a disk fault fills this and never the node's own disk.
+            {"name": "scratch", "emptyDir": {"medium": "Memory", "sizeLimit": SCRATCH_LIMIT}},
+            # A container has 64 MiB otherwise, too little for data loaders and NCCL.
+            {"name": "shm", "emptyDir": {"medium": "Memory"}},
+        ],
+    }  # fmt: skip
+    merged: Object = laid_over(spec, options.job.pod)
+    return merged

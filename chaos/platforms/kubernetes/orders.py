@@ -1,0 +1,142 @@
+"""Asks the agents of the nodes for injections, by custom resources, and hands on what they prove.
+
+One `Injection` object per injection. The node's agent writes into its status that it is in force, or why not; deleting
+the object gives it back, and the object goes once that is proven. Agents hold it only while the run's Lease is renewed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+import msgspec
+
+from chaos.model.injections import Drop, Held, HeldInjection, Injection, OneShot, Proof
+from chaos.model.ports import Hold, InjectionRefused
+from chaos.platforms.kubernetes.client import Kube, KubeError, Object
+from chaos.platforms.kubernetes.lives import Life
+from chaos.platforms.kubernetes.objects import Names, owned
+from chaos.platforms.kubernetes.order import API_VERSION, FINALIZER, Spec, State, Status, Target
+
+AGENT_S = 10.0
+"""For a node's agent to act, or to come back and give back what its predecessor held."""
+
+
+async def _nothing() -> None:
+    """The agent does it all."""
+
+
+class Orders:
+    """The runner's hand on the agents of one run. `owner` is the run's Lease."""
+
+    def __init__(self, kube: Kube, names: Names, owner: Object, nics: dict[str, str]) -> None:
+        self._kube = kube
+        self._names = names
+        self._owner = owner
+        self._nics = nics
+        self._numbers = itertools.count(1)
+        self._statuses: dict[str, Status] = {}
+        self._gone: set[str] = set()
+        self._changed = anyio.Event()
+
+    async def follow(self) -> None:
+        """Learn what the agents say, until cancelled."""
+        query = {"labelSelector": self._names.selector}
+        await self._kube.follow(self._names.injections, self._seen, self._ended, query)
+
+    async def once(self, injection: OneShot, life: Life, act: Callable[[], Awaitable[None]] = _nothing) -> str:
+        """Have it done: the evidence. `act` is the caller's own part, for which the agent then waits."""
+        name = await self._create(injection, life, {})
+        try:
+            if (await self._answer(name, State.ASKED)).state is State.READY:
+                await act()
+                await self._answer(name, State.READY, AGENT_S + getattr(injection, "grace_s", 0.0))
+            return self._status(name).evidence
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._kube.delete(f"{self._names.injections}/{name}")
+
+    @asynccontextmanager
+    async def hold(
+        self, injection: HeldInjection, life: Life, addresses: dict[str, tuple[str, ...]]
+    ) -> AsyncIterator[Hold]:
+        """Keep an injection on a life. `addresses` are those of every member, by name."""
+        peers = injection.peers if isinstance(injection, Drop) else ()
+        name = await self._create(injection, life, {peer: addresses.get(peer, ()) for peer in peers})
+        held: Hold | None = None
+        try:
+            status = await self._answer(name, State.ASKED)
+            held = Hold(status.order or name, Proof(life.member, life.incarnation, status.evidence))
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._watch, name, held)
+                try:
+                    yield held
+                finally:
+                    tasks.cancel_scope.cancel()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._release(name, life, held)
+
+    async def _create(self, injection: Injection, life: Life, peers: dict[str, tuple[str, ...]]) -> str:
+        name = f"{self._names.run}-{next(self._numbers)}"
+        target = Target(life.member, life.incarnation, life.pod, life.uid, life.entered.pid, life.trainer, self._nics)
+        spec = Spec(life.node, self._names.run, target, injection, peers)
+        body = owned(self._names, self._owner, "Injection", API_VERSION, name)
+        body["metadata"]["finalizers"] = [FINALIZER] if isinstance(injection, Held) else []
+        try:
+            await self._kube.create(self._names.injections, {**body, "spec": msgspec.to_builtins(spec)})
+        except KubeError as error:
+            raise InjectionRefused(str(error)) from error
+        return name
+
+    async def _answer(self, name: str, before: State, within_s: float = AGENT_S) -> Status:
+        """What the agent says after `before`; InjectionRefused when it refuses, or says nothing in time."""
+        with anyio.move_on_after(within_s) as waiting:
+            while self._status(name).state is before:
+                await self._changed.wait()
+        if waiting.cancelled_caught:
+            raise InjectionRefused(f"the agent of the node did not answer within {within_s:g} s")
+        status = self._status(name)
+        if status.state not in (State.READY, State.IN_FORCE):
+            raise InjectionRefused(status.reason)
+        return status
+
+    async def _watch(self, name: str, held: Hold) -> None:
+        while not self._status(name).reason:
+            await self._changed.wait()
+        held.trouble = self._status(name).reason
+
+    async def _release(self, name: str, life: Life, held: Hold | None) -> None:
+        """Give it back, and get the proof; from the agent's successor if need be."""
+        why = f"the agent of the node did not prove the end within {AGENT_S:g} s"
+        try:
+            await self._kube.delete(f"{self._names.injections}/{name}")
+            with anyio.move_on_after(AGENT_S):
+                while name not in self._gone:
+                    await self._changed.wait()
+        except KubeError as error:
+            why = str(error)
+        if held is None:
+            return
+        status = self._status(name)
+        if status.state is State.REVERTED:
+            held.reverted = Proof(life.member, life.incarnation, status.evidence)
+        else:
+            held.trouble = held.trouble or status.reason or why
+
+    def _status(self, name: str) -> Status:
+        return self._statuses.get(name, Status())
+
+    def _seen(self, item: Object) -> None:
+        self._statuses[item["metadata"]["name"]] = msgspec.convert(item.get("status", {}), Status)
+        self._wake()
+
+    def _ended(self, item: Object) -> None:
+        self._gone.add(item["metadata"]["name"])
+        self._seen(item)
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()

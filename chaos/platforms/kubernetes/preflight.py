@@ -1,0 +1,101 @@
+"""What has to be true before a run begins: one clear sentence for what is not."""
+
+from __future__ import annotations
+
+from chaos.model.errors import BadInput, MachineUnfit
+from chaos.platforms.kubernetes.client import Kube, KubeError, Object
+from chaos.platforms.kubernetes.clocks import age_s
+from chaos.platforms.kubernetes.objects import GROUP, OPTED_IN, VERSION
+
+SYSTEM = "torchchaos-system"
+"""Namespace of the agents."""
+AGENT = f"{GROUP}/agent"
+"""Label of an agent's Lease, which has the name of its node."""
+CAPABILITIES = f"{GROUP}/capabilities"
+"""Annotation of an agent's Lease: what that can do on its node, separated by commas."""
+AGENT_DEAD_S = 60.0
+INSTALL = "type: chaos kubernetes install --platform-file FILE"
+RIGHTS = (
+    ("", "pods", "list watch delete"),
+    ("", "pods/log", "get"),
+    ("", "pods/eviction", "create"),
+    ("", "configmaps", "create list delete"),
+    ("", "services", "create list delete"),
+    ("apps", "statefulsets", "create list patch delete"),
+    ("coordination.k8s.io", "leases", "create list patch delete"),
+    (GROUP, "injections", "create list watch delete"),
+)
+"""What a runner does in the job's namespace: each is asked for by name in manifests/runner.yaml too."""
+
+
+async def look(kube: Kube, namespace: str) -> dict[str, frozenset[str]]:
+    """The nodes on which a run may place members, and what their agents can do. BadInput, MachineUnfit."""
+    try:
+        await kube.get("/version")
+        await _check_rights(kube, namespace)
+        await _check_namespace(kube, namespace)
+        await _check_definition(kube)
+        return await _agents(kube)
+    except KubeError as error:
+        raise MachineUnfit(f"the cluster cannot be used: {error}") from error
+
+
+async def _check_rights(kube: Kube, namespace: str) -> None:
+    lacking = []
+    for group, resource, verbs in RIGHTS:
+        for verb in verbs.split():
+            name, _, sub = resource.partition("/")
+            wish = {"namespace": namespace, "group": group, "resource": name, "subresource": sub, "verb": verb}
+            review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+            asked = {**review, "spec": {"resourceAttributes": wish}}
+            answer = await kube.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", asked)
+            if not answer["status"]["allowed"]:
+                lacking.append(f"{verb} {resource}")
+    if lacking:
+        raise BadInput(
+            f"you may not {', '.join(lacking)} in namespace {namespace}; have its owner bind you to the ClusterRole "
+            f"torchchaos-runner: kubectl -n {namespace} create rolebinding torchchaos --clusterrole=torchchaos-runner "
+            "--user=YOU"
+        )
+
+
+async def _check_namespace(kube: Kube, namespace: str) -> None:
+    try:
+        found = await kube.get(f"/api/v1/namespaces/{namespace}")
+    except KubeError as error:
+        if error.status != 404:
+            raise
+        raise BadInput(f"there is no namespace {namespace}; {INSTALL}") from None
+    if found["metadata"].get("labels", {}).get(OPTED_IN) != "enabled":
+        raise BadInput(
+            f"namespace {namespace} has not opted in to faults; if it may be disturbed, type: "
+            f"kubectl label namespace {namespace} {OPTED_IN}=enabled"
+        )
+
+
+async def _check_definition(kube: Kube) -> None:
+    try:
+        await kube.get(f"/apis/{GROUP}/{VERSION}")
+    except KubeError as error:
+        if error.status != 404:
+            raise
+        raise BadInput(f"this cluster knows no injections of {GROUP}/{VERSION}; {INSTALL}") from None
+
+
+async def _agents(kube: Kube) -> dict[str, frozenset[str]]:
+    leases = await kube.get(f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases", labelSelector=AGENT)
+    agents = {item["metadata"]["name"]: item for item in leases["items"]}
+    nodes = {item["metadata"]["name"]: item for item in (await kube.get("/api/v1/nodes"))["items"]}
+    fit = {
+        name: frozenset(item["metadata"]["annotations"][CAPABILITIES].split(","))
+        for name, item in agents.items()
+        if name in nodes and _ready(nodes[name]) and age_s(item["spec"]["renewTime"]) < AGENT_DEAD_S
+    }
+    if not fit:
+        raise BadInput(f"no node of this cluster is ready and has a living agent; {INSTALL}")
+    return fit
+
+
+def _ready(node: Object) -> bool:
+    conditions = {condition["type"]: condition["status"] for condition in node["status"]["conditions"]}
+    return conditions.get("Ready") == "True" and not node["spec"].get("unschedulable", False)

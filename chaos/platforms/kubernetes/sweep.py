@@ -1,0 +1,65 @@
+"""Removes what belongs to a run: at its end, and what runners that were killed left behind.
+
+A run whose Lease was not renewed for `DEAD_S` is dead. Nothing of it does harm by then: the agents have given back what
+it had them hold.
+"""
+
+from __future__ import annotations
+
+import anyio
+
+from chaos.model.ports import PlatformLost
+from chaos.platforms.kubernetes.client import Kube, KubeError
+from chaos.platforms.kubernetes.clocks import age_s
+from chaos.platforms.kubernetes.objects import RUN, Names
+
+DEAD_S = 60.0
+"""Far longer than the Lease's time to live: clocks of two machines are compared here."""
+REMOVE_S = 60.0
+POLL_S = 0.1
+GRACE_S = 1
+
+
+async def find_dead(kube: Kube, namespace: str) -> list[Names]:
+    """The runs in a namespace whose runner is surely gone."""
+    leases = await kube.get(Names("", namespace).leases, labelSelector=RUN)
+    dead = [item for item in leases["items"] if age_s(item["spec"]["renewTime"]) > DEAD_S]
+    return [Names(item["metadata"]["name"], namespace) for item in dead]
+
+
+async def remove_dead(kube: Kube, namespace: str) -> None:
+    for names in await find_dead(kube, namespace):
+        await remove(kube, names)
+
+
+async def remove(kube: Kube, names: Names) -> None:
+    """Remove everything of a run, and see it gone. PlatformLost says what is left.
+
+    Pods get a second to end: an object deleted without grace is gone while its container still runs.
+    """
+    left: list[str] = []
+    with anyio.move_on_after(REMOVE_S):
+        while True:
+            try:
+                left = await _remove_once(kube, names)
+                if not left:
+                    return
+            except KubeError as error:
+                left = [str(error)]
+            await anyio.sleep(POLL_S)
+    raise PlatformLost(f"could not remove {', '.join(left)} of run {names.run} within {REMOVE_S:g} s")
+
+
+async def _remove_once(kube: Kube, names: Names) -> list[str]:
+    """Ask for the end of what is there; garbage collection takes the rest with the Lease. What is there still."""
+    left = []
+    pods, injections = f"{names.core}/pods", names.injections
+    for path in (names.sets, injections, pods, f"{names.core}/services", f"{names.core}/configmaps", names.leases):
+        listed = await kube.get(path, labelSelector=names.selector)
+        for item in listed["items"]:
+            meta = item["metadata"]
+            left.append(f"{path.rpartition('/')[2]} {meta['name']}")
+            if "deletionTimestamp" not in meta or (path == pods and meta["deletionGracePeriodSeconds"] > GRACE_S):
+                options = {"gracePeriodSeconds": GRACE_S} if path == pods else {"propagationPolicy": "Background"}
+                await kube.delete(f"{path}/{meta['name']}", options)
+    return left
