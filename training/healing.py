@@ -232,6 +232,7 @@ class FaultTolerance(TorchFTManager):  # type: ignore[misc]
     @dataclass(kw_only=True, slots=True)
     class Config(TitanFaultTolerance):  # type: ignore[misc]
         heal: str
+        init_sync: bool
         member: str
         host: str
         lighthouse: str
@@ -256,6 +257,7 @@ class FaultTolerance(TorchFTManager):  # type: ignore[misc]
             load_state_dict=None,
             state_dict=None,
             use_async_quorum=True,
+            init_sync=config.init_sync,
             timeout=heal_timeout,
             quorum_timeout=timedelta(seconds=config.quorum_timeout_s),
             connect_timeout=timedelta(seconds=config.connect_timeout_s),

@@ -60,7 +60,7 @@ RECIPES = {
             sentence="cpu-debug with the healing of TorchTitan 0.3 and TorchFT 0.2 as they are, faults included.",
             device="cpu",
             flavor="debugmodel",
-            defaults=msgspec.structs.replace(_CPU, heal="stock", schedule="tries", non_finite="commit"),
+            defaults=msgspec.structs.replace(_CPU, heal="stock", schedule="tries", init_sync=True, non_finite="commit"),
         ),
         Recipe(
             name="llama3-1b",
@@ -175,6 +175,7 @@ def trainer_config(job: Job, *, member: str, host: str, lighthouse: str, scratch
             min_replica_size=job.min_replicas,
             semi_sync_method=None,
             heal=settings.heal,
+            init_sync=settings.init_sync,
             member=member,
             host=host,
             lighthouse=lighthouse,

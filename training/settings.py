@@ -43,6 +43,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     lighthouse: Annotated[
         Literal["member", "controller"], Meta(description="where the lighthouse runs: alone, or inside the controller")
     ] = "member"
+    init_sync: Annotated[
+        bool,
+        Meta(
+            description="whether all replicas take their first state from one, as TorchFT has it: they contribute "
+            "nothing to the first update then, but are counted; one seed gives them the same state anyway"
+        ),
+    ] = False
     non_finite: Annotated[
         Literal["discard", "commit"],
         Meta(

@@ -4,7 +4,7 @@ Step k is the k-th committed update. ``self.step`` of TorchTitan is kept at k wh
 The batch of update k on a shard depends on k and the shard only: a step that is not committed is tried again with the
 same batch, and what a dead replica's shard would have contributed while it was away is skipped, never made up later.
 A replica that comes back goes on at the job's step (it reads its shard forward to there). The model has no randomness
-after its initial weights, which all replicas draw from one seed and TorchFT copies from one of them at step 0 anyway.
+after its initial weights, which all replicas draw from one seed, so that no copy is needed at step 0.
 
 Not here: how a trainer process starts and ends (``actor``), what is trained (``recipes``).
 """

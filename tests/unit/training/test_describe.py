@@ -35,7 +35,9 @@ def test_describe_prints_one_json_object(capsys: pytest.CaptureFixture[str]) -> 
         "lighthouse": ["lighthouse"],
         "controller": ["controller"],
         "replica": ["replica-0", "replica-1"],
+        "leftover": ["leftover-0"],
     }
+    assert [name for name, role in work.roles.items() if role.on_demand] == ["leftover"]
 
 
 @pytest.mark.parametrize("recipe", recipes.RECIPES)
@@ -49,7 +51,7 @@ def test_only_known_placeholders(recipe: str, place: str, capsys: pytest.Capture
 
 def test_lighthouse_inside_the_controller(capsys: pytest.CaptureFixture[str]) -> None:
     work = described("--set", "lighthouse=controller", capsys=capsys)
-    assert "lighthouse" not in work.roles
+    assert not work.roles.keys() & {"lighthouse", "leftover"}, "a stranger would not know where it is"
     assert "--lighthouse" not in work.roles["controller"].command
 
 
@@ -65,6 +67,7 @@ SETTINGS = st.builds(
     seed=st.integers(0, 2**31),
     heal=st.sampled_from(["cached", "stock", "stale_rate", "stale_weights", "off"]),
     schedule=st.sampled_from(["committed", "tries"]),
+    init_sync=st.booleans(),
     non_finite=st.sampled_from(["discard", "commit"]),
     checkpoints=st.sampled_from(["own", "stock"]),
     digest_every=st.integers(0, 100),
@@ -82,7 +85,7 @@ def test_members_get_the_job_that_was_described(
     least = data.draw(st.integers(1, replicas))
     job = Job(recipe="cpu-debug", replicas=replicas, min_replicas=least, steps=steps, settings=settings)
     fill = re.compile(r"{[^}]*}")
-    for name in ("controller", "lighthouse"):
+    for name in ("controller", "lighthouse", "leftover"):
         command = [fill.sub("7", word) for word in workload.describe(job).roles[name].command]
         assert job_of(parser().parse_args(command[3:])) == job
 
