@@ -144,15 +144,17 @@ L = TypeVar("L", bound=Limits)
 class Monitor(ABC, Generic[L]):
     """One property of a run, judged by folding over its journal.
 
-    `observe` sees every event in journal order, `history` having taken it in already. `broken` is set as soon as
-    nothing that follows can mend the property; a broken safety monitor ends a live run. `conclude` is called once,
-    after the last event. Missing data is UNKNOWN, never PASS.
+    `observe` sees the events it watches in journal order, `history` having taken them in already. `broken` is set as
+    soon as nothing that follows can mend the property; a broken safety monitor ends a live run. `conclude` is called
+    once, after the last event. Missing data is UNKNOWN, never PASS.
     The docstring says in its first line what must hold, and then what a violation means for a training run.
     """
 
     name: ClassVar[str]
     safety: ClassVar[bool]
     """Safety: must hold at all times. Otherwise liveness: something good must happen in time."""
+    watches: ClassVar[tuple[type[events.Event], ...]] = (events.Event,)
+    """The kinds of events that `observe` is shown. Most events are steps, so it pays to leave them out."""
     limits: ClassVar[type[Limits]] = Limits
     proves: ClassVar[bool] = False
     """It judges the experiment, not the job: it sits in every run, and no liveness failure counts unless it passes."""

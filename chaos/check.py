@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -17,7 +17,7 @@ from chaos import journal
 from chaos.api import Monitor
 from chaos.load import convert
 from chaos.model.errors import BadInput
-from chaos.model.events import AnyEvent, PhaseFailed, RunEnded, RunStarted
+from chaos.model.events import AnyEvent
 from chaos.model.experiment import Expect
 from chaos.model.history import History
 from chaos.model.plan import Plan
@@ -39,24 +39,17 @@ class Judges:
         for name, limits in chosen.items():
             kind = monitors()[name]
             self.monitors.append(kind(plan, convert(limits or {}, kind.limits, f"monitors.{name}")))
-        self._started: RunStarted | None = None
-        self._ended: RunEnded | None = None
-        self._failed_phases: list[PhaseFailed] = []
+        watching = [monitor for monitor in self.monitors if type(monitor).observe is not Monitor.observe]
+        self._observers = {
+            kind: [monitor.observe for monitor in watching if issubclass(kind, monitor.watches)]
+            for kind in get_args(AnyEvent)
+        }
 
     def observe(self, event: AnyEvent) -> None:
         """Take one event in."""
         self.history.apply(event)
-        match event:
-            case RunStarted():
-                self._started = event
-            case RunEnded():
-                self._ended = event
-            case PhaseFailed():
-                self._failed_phases.append(event)
-            case _:
-                pass
-        for monitor in self.monitors:
-            monitor.observe(event, self.history)
+        for observe in self._observers[type(event)]:
+            observe(event, self.history)
 
     def broken(self) -> Finding | None:
         """The first broken safety property, if any: a live run ends on it."""
@@ -65,21 +58,22 @@ class Judges:
     def verdict(self, flaws: Iterable[str] = ()) -> Verdict:
         """The judgement; call it once, after the last event. `flaws` of the journal forbid a PASS."""
         findings = tuple(monitor.conclude(self.history) for monitor in self.monitors)
+        past = self.history.past
         doubts = [f"the journal is flawed: {flaw}" for flaw in flaws]
-        if self._started is None:
+        if past.begun is None:
             doubts.append("the journal does not begin with the run's start")
-        elif self._started.plan != digest(self.plan):
+        elif past.begun.plan != digest(self.plan):
             doubts.append("the plan is not the one that was run: plan.json was changed or exchanged")
-        if self._ended is None:
+        if past.ended is None:
             doubts.append("the journal has no end: the run was cut off")
-        elif not self._ended.completed:
-            doubts.append(f"the run was broken off: {self._ended.reason}")
-        doubts += [f"the {failed.phase} phase failed: {failed.reason}" for failed in self._failed_phases]
+        elif not past.ended.completed:
+            doubts.append(f"the run was broken off: {past.ended.reason}")
+        doubts += [f"the {failed.phase} phase failed: {failed.reason}" for failed in past.phases_failed]
         outcome, expect = self._outcome(findings, doubts), self.plan.experiment.expect
         return Verdict(
             outcome=outcome,
             experiment=self.plan.experiment.name,
-            isolation=self._started.isolation if self._started else "",
+            isolation=past.begun.isolation if past.begun else "",
             reasons=(*doubts, *(f"{f.monitor}: {f.reading}" for f in findings if f.outcome is not Outcome.PASS)),
             findings=findings,
             expectation=None if expect is None else _compared(expect, outcome, findings),
@@ -89,7 +83,7 @@ class Judges:
         safety = {monitor.name for monitor in self.monitors if monitor.safety}
         if any(f.outcome is Outcome.FAIL and f.monitor in safety for f in findings):
             return Outcome.FAIL
-        baseline_failed = any(failed.phase in ("deploy", "baseline") for failed in self._failed_phases)
+        baseline_failed = any(failed.phase in ("deploy", "baseline") for failed in self.history.past.phases_failed)
         proofs = {monitor.name for monitor in self.monitors if monitor.proves}
         proven = all(f.outcome is Outcome.PASS for f in findings if f.monitor in proofs)
         if any(f.outcome is Outcome.FAIL for f in findings) and proven and not baseline_failed:

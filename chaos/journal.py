@@ -71,24 +71,25 @@ class Reading:
                 if not line.endswith(b"\n"):
                     self.flaws.append(f"line {number} is torn: the writer was cut off in the middle of it")
                     return
-                event = self._event(number, line)
-                if event is None:
-                    continue
+                try:
+                    event = _decode_event(line)
+                except msgspec.MsgspecError as misfit:
+                    unread = self._unread(number, line, misfit)
+                    if unread is None:
+                        continue
+                    event = unread
                 if event.seq != expected_seq:
                     self.flaws.append(f"line {number} has number {event.seq}, expected {expected_seq}")
                 expected_seq = event.seq + 1
                 yield event
 
-    def _event(self, number: int, line: bytes) -> AnyEvent | None:
+    def _unread(self, number: int, line: bytes, misfit: msgspec.MsgspecError) -> Unknown | None:
         try:
-            return _decode_event(line)
-        except msgspec.MsgspecError as misfit:
-            try:
-                data = _decode_object(line)
-                seq, kind = int(data.pop("seq")), str(data.pop("kind"))
-                t_s, member, incarnation = float(data.pop("t_s")), str(data.pop("member")), data.pop("incarnation", 0)
-            except (msgspec.MsgspecError, KeyError, TypeError, ValueError):
-                self.flaws.append(f"line {number} is not an event: {misfit}")
-                return None
-            self.flaws.append(f"line {number} is an event of kind {kind!r} that this version cannot read: {misfit}")
-            return Unknown(seq=seq, t_s=t_s, member=member, incarnation=incarnation, of_kind=kind, data=data)
+            data = _decode_object(line)
+            seq, kind = int(data.pop("seq")), str(data.pop("kind"))
+            t_s, member, incarnation = float(data.pop("t_s")), str(data.pop("member")), data.pop("incarnation", 0)
+        except (msgspec.MsgspecError, KeyError, TypeError, ValueError):
+            self.flaws.append(f"line {number} is not an event: {misfit}")
+            return None
+        self.flaws.append(f"line {number} is an event of kind {kind!r} that this version cannot read: {misfit}")
+        return Unknown(seq=seq, t_s=t_s, member=member, incarnation=incarnation, of_kind=kind, data=data)

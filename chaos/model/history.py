@@ -8,6 +8,7 @@ its `past`.
 from __future__ import annotations
 
 import enum
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 from chaos.model.events import (
@@ -54,7 +55,6 @@ class Member:
     quorum_id: int | None = None
     participants: int = 0
     loss: float | None = None
-    last_commit_t_s: float | None = None
 
     @property
     def alive(self) -> bool:
@@ -69,7 +69,6 @@ class History:
     members: dict[str, Member] = field(init=False)
     phase: str = ""
     phase_began_s: float = 0.0
-    now_s: float = 0.0
     frontier: int = 0
     """The highest step that any replica committed."""
     common_steps: int = 0
@@ -78,7 +77,7 @@ class History:
     in_force: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Fault id -> members it has hit."""
     past: Past = field(default_factory=Past)
-    _committers: dict[int, set[str]] = field(default_factory=dict)
+    _committers: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
     _heals: dict[str, str] = field(default_factory=dict)
     """Healing member -> the member it heals from."""
     _quorum_id: int = -1
@@ -88,6 +87,10 @@ class History:
     def __post_init__(self) -> None:
         self.members = {p.member: Member(p.member, p.role, p.node) for p in self.topology.placements}
         self._replicas = frozenset(self.topology.members("replica"))
+
+    @property
+    def now_s(self) -> float:
+        return self.past.now_s
 
     @property
     def replicas(self) -> list[Member]:
@@ -118,7 +121,6 @@ class History:
 
     def apply(self, event: AnyEvent) -> None:
         """Take one event in, in journal order."""
-        self.now_s = max(self.now_s, event.t_s)
         self.past.apply(event)
         match event:
             case Step() if event.member in self.members:
@@ -164,11 +166,14 @@ class History:
         member.quorum_id, member.participants, member.loss = event.quorum_id, event.participants, event.loss
         if not event.committed:
             return
-        member.state_step, member.last_commit_t_s = event.step, event.t_s
-        self.frontier = max(self.frontier, event.step)
-        committers = self._committers.setdefault(event.step, set())
+        member.state_step = event.step
+        if member.name not in self._replicas:
+            return
+        if event.step > self.frontier:
+            self.frontier = event.step
+        committers = self._committers[event.step]
         committers.add(member.name)
-        if committers == self._replicas:
+        if len(committers) == len(self._replicas):
             for step in [s for s in self._committers if s <= event.step]:
                 del self._committers[step]
             unbroken = event.step == self.newest_common_step + 1

@@ -45,6 +45,13 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
     digest: str | None
 
 
+def _within(commits: list[Commit], since_s: float, until_s: float) -> Iterator[Commit]:
+    for index in range(bisect_left(commits, since_s, key=_time_s), len(commits)):
+        if commits[index].t_s > until_s:
+            return
+        yield commits[index]
+
+
 @dataclass(eq=False)
 class Life:
     """One trainer's life in one incarnation of a member; for members without a trainer, the incarnation itself.
@@ -60,8 +67,6 @@ class Life:
     heals_started: list[HealStarted] = field(default_factory=list)
     heals: list[HealEnded] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
-    digests: int = 0
-    """How many of its commits tell one."""
     discards: list[Step] = field(default_factory=list)
     doomed: FaultStarted | InjectionInForce | None = None
     """A fault that ends it was started."""
@@ -97,11 +102,7 @@ class Life:
 
     def commits_within(self, since_s: float, until_s: float = inf) -> Iterator[Commit]:
         """The commits of a time, both ends included."""
-        commits = self.commits
-        for index in range(bisect_left(commits, since_s, key=_time_s), len(commits)):
-            if commits[index].t_s > until_s:
-                return
-            yield commits[index]
+        return _within(self.commits, since_s, until_s)
 
     def died_with(self, commit: Commit) -> bool:
         """Whether it made a commit on which nothing was built: it ended there, or went on from a peer's state."""
@@ -119,6 +120,7 @@ class Timeline:
     def __init__(self, lives: Iterable[Life]) -> None:
         lives = tuple(lives)
         self.commits = sorted((commit for life in lives for commit in life.commits), key=_time_s)
+        self._digested = [commit for commit in self.commits if commit.digest is not None]
         self._tops = list(accumulate((commit.step for commit in self.commits), max))
         self._discards_s = sorted(discard.t_s for life in lives for discard in life.discards)
 
@@ -127,6 +129,10 @@ class Timeline:
         index = bisect_right(self.commits, at_s, key=_time_s)
         last, first = self.commits[max(0, index - 1) : index], self.commits[index : index + 1]
         return last[0] if last else None, first[0] if first else None
+
+    def digested_within(self, since_s: float, until_s: float) -> Iterator[Commit]:
+        """The commits of a time that tell a digest, both ends included."""
+        return _within(self._digested, since_s, until_s)
 
     def top(self, before_s: float) -> int:
         """The highest step committed before a time; 0 for none."""

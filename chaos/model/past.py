@@ -55,8 +55,9 @@ class Past:
     each event: `kept`, `missing`, `blind_between`. The others are for the end of a run.
     """
 
+    begun: RunStarted | None = None
     phases: dict[str, PhaseStarted] = field(default_factory=dict)
-    phases_failed: dict[str, PhaseFailed] = field(default_factory=dict)
+    phases_failed: list[PhaseFailed] = field(default_factory=list)
     started: dict[str, FaultStarted] = field(default_factory=dict)
     aimed: dict[str, frozenset[str]] = field(default_factory=dict)
     """Fault id -> the members it was aimed at, those on its nodes among them."""
@@ -68,9 +69,13 @@ class Past:
     commits: dict[int, list[Commit]] = field(default_factory=lambda: defaultdict(list))
     contested: set[int] = field(default_factory=set)
     """Steps that were committed in more than one quorum."""
+    uneven: set[int] = field(default_factory=set)
+    """Steps of which not all commits tell the same, or more than they say take part; most steps need no closer look."""
     blind: list[EventsLost | Unknown] = field(default_factory=list)
     broken: SafetyBroken | None = None
     ended: RunEnded | None = None
+    now_s: float = 0.0
+    """The highest time that was told."""
     drain_s: float = inf
     """When drain began."""
     finished_s: float = inf
@@ -80,14 +85,13 @@ class Past:
     _hits: dict[str, dict[str, Hit]] = field(default_factory=lambda: defaultdict(dict))
     """Fault id -> member -> what it did to that."""
     _blind_seqs: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    _now_s: float = 0.0
     _heard_in_drain: set[str] = field(default_factory=set)
     _lookup: _Lookup | None = None
 
     @property
     def until_s(self) -> float:
         """The end of the time that is judged: drain, the job's last step, or the newest event."""
-        return min(self.drain_s, self.finished_s, self._now_s)
+        return min(self.drain_s, self.finished_s, self.now_s)
 
     @property
     def completed(self) -> bool:
@@ -95,7 +99,8 @@ class Past:
         return self.ended is not None and self.ended.completed and self.broken is None
 
     def apply(self, event: AnyEvent) -> None:
-        self._now_s = max(self._now_s, event.t_s)
+        if event.t_s > self.now_s:
+            self.now_s = event.t_s
         self._lookup = None
         match event:
             case Step() if event.t_s < self.drain_s:
@@ -103,8 +108,8 @@ class Past:
             case PhaseStarted(phase=phase):
                 self.phases.setdefault(phase, event)
                 self.drain_s = self.phases["drain"].t_s if "drain" in self.phases else inf
-            case PhaseFailed(phase=phase):
-                self.phases_failed[phase] = event
+            case PhaseFailed():
+                self.phases_failed.append(event)
             case FaultStarted():
                 self._apply_start(event)
             case InjectionInForce():
@@ -117,7 +122,9 @@ class Past:
                 self.broken = event
             case RunEnded():
                 self.ended = event
-            case RunStarted() | InjectionFailed() | FaultMissed():
+            case RunStarted():
+                self.begun = event
+            case InjectionFailed() | FaultMissed():
                 pass
             case _ if event.t_s < self.drain_s:
                 self._apply_member(event)
@@ -159,12 +166,14 @@ class Past:
                 hit.struck.doomed = event
 
     def _apply_step(self, event: Step) -> None:
-        life = self._life(event)
+        lives = self.lives[event.member]
+        life = lives[-1] if lives and lives[-1].incarnation == event.incarnation else self._life(event)
         if not event.committed:
             life.discards.append(event)
             return
-        commits = self.commits[event.step]
+        step, commits = event.step, self.commits[event.step]
         first = commits[0] if commits else event
+        same_digest = event.digest == first.digest
         commit = Commit(
             event.seq,
             event.t_s,
@@ -173,13 +182,16 @@ class Past:
             event.quorum_id,
             event.participants,
             event.healing,
-            first.digest if first.digest == event.digest else event.digest,
+            first.digest if same_digest else event.digest,
         )
         commits.append(commit)
         life.commits.append(commit)
-        life.digests += commit.digest is not None
-        if first.quorum_id != event.quorum_id:
-            self.contested.add(event.step)
+        same_quorum = event.quorum_id == first.quorum_id
+        if not same_quorum:
+            self.contested.add(step)
+        same = same_quorum and same_digest and event.participants == first.participants
+        if not same or len(commits) > event.participants:
+            self.uneven.add(step)
 
     def _apply_member(self, event: AnyEvent) -> None:
         match event:

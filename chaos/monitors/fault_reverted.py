@@ -36,6 +36,7 @@ class FaultReverted(Monitor[Limits]):
     name: ClassVar[str] = "fault_reverted"
     safety: ClassVar[bool] = False
     proves: ClassVar[bool] = True
+    watches = (events.InjectionInForce, events.InjectionReverted, events.RevertFailed)
 
     def __init__(self, plan: Plan, limits: Limits) -> None:
         super().__init__(plan, limits)

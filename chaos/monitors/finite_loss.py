@@ -18,11 +18,12 @@ class FiniteLoss(Monitor[Limits]):
 
     name: ClassVar[str] = "finite_loss"
     safety: ClassVar[bool] = True
+    watches = (events.Step,)
 
     def __init__(self, plan: Plan, limits: Limits) -> None:
         super().__init__(plan, limits)
-        self._reporting: set[tuple[str, str]] = set()
-        """Members and what they have reported a number of."""
+        self._reporting: dict[str, set[str]] = {"loss": set(), "gradient norm": set()}
+        """The members that have reported a number of each."""
         self._checked = 0
         self._bad: list[tuple[events.Step, str]] = []
 
@@ -31,9 +32,10 @@ class FiniteLoss(Monitor[Limits]):
             return
         self._checked += 1
         for what, value in (("loss", event.loss), ("gradient norm", event.grad_norm)):
+            reporting = self._reporting[what]
             if value is not None and math.isfinite(value):
-                self._reporting.add((event.member, what))
-            elif value is not None or (event.member, what) in self._reporting:
+                reporting.add(event.member)
+            elif value is not None or event.member in reporting:
                 self._bad.append((event, what))
         if self._bad and self.broken is None:
             self.broken = self.finding(Outcome.FAIL, self._said(), evidence=[self._bad[0][0].seq])
@@ -47,7 +49,7 @@ class FiniteLoss(Monitor[Limits]):
             return self.finding(Outcome.FAIL, self._said(), measures, [step.seq for step, _ in self._bad[:3]])
         if missing := history.past.missing(self.plan.replicas()):
             return self.finding(Outcome.UNKNOWN, missing, measures)
-        if not self._reporting:
+        if not any(self._reporting.values()):
             return self.finding(Outcome.UNKNOWN, "no loss of a committed step was reported", measures)
         reading = f"loss and gradient norm were finite in each of {counted(self._checked, 'commit')}"
         return self.finding(Outcome.PASS, reading, measures)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from math import inf
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 from chaos.api import AnyEvent, Finding, History, Limits, Monitor, Outcome, Past, Plan, counted, events, listed, span
 
@@ -22,10 +22,11 @@ class NoCollateral(Monitor[Limits]):
 
     name: ClassVar[str] = "no_collateral"
     safety: ClassVar[bool] = True
+    watches = (events.FaultStarted, *get_args(Death))
 
     def __init__(self, plan: Plan, limits: Limits) -> None:
         super().__init__(plan, limits)
-        self._members = {placement.member for placement in plan.topology.placements}
+        self._members = set(plan.members())
         self._deaths: list[Death] = []
         self._aimed_s: dict[str, float] = {}
         """Member -> when a fault that may take it away was first aimed at it."""

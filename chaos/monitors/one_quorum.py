@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections import defaultdict
-from collections.abc import Iterator
 from math import inf
 from typing import ClassVar
 
@@ -11,35 +11,37 @@ from chaos.api import AnyEvent, Commit, Finding, History, Limits, Monitor, Outco
 
 
 class OneQuorum(Monitor[Limits]):
-    """No two separate groups commit the same step.
+    """No two separate groups commit the same step, and no quorum has members that are not of the job.
 
     Two quorums at once are two trainings that share a name: each averages over its own members only, the weights drift
-    apart, and whichever checkpoint is kept has not seen all of the data.
+    apart, and whichever checkpoint is kept has not seen all of the data. A stranger in the quorum trains on data that
+    nobody chose, and its gradients are in every weight.
     """
 
     name: ClassVar[str] = "one_quorum"
     safety: ClassVar[bool] = True
+    watches = (events.Step, events.Quorum, events.LighthouseStarted, events.MemberStarted)
 
     def __init__(self, plan: Plan, limits: Limits) -> None:
         super().__init__(plan, limits)
         self._lighthouse = plan.topology.members("lighthouse") or plan.topology.members("controller")
+        self._replicas = frozenset(plan.replicas())
         self._lighthouse_starts_s: list[float] = []
         self._quorums: dict[int, list[events.Quorum]] = defaultdict(list)
-        self._uneven: set[int] = set()
-        """Steps of which not all reports say the same, or which more replicas report than take part."""
 
     def observe(self, event: AnyEvent, history: History) -> None:
         found: tuple[str, list[int]] | None = None
         match event:
-            case events.Step(committed=True) if event.t_s < history.past.drain_s:
-                found = self._torn(event, history.past)
+            case events.Step():
+                if event.step in history.past.uneven and self.broken is None:
+                    found = _split(event.step, history.past)
             case events.Quorum() if event.members is not None and event.t_s < history.past.drain_s:
                 self._quorums[event.quorum_id].append(event)
-                found = next(self._reused(self._quorums[event.quorum_id]), None) if self.broken is None else None
+                found = self._reused(event) or self._joined(event)
             case events.LighthouseStarted():
-                self._lighthouse_starts_s.append(event.t_s)
+                insort(self._lighthouse_starts_s, event.t_s)
             case events.MemberStarted() if event.member in self._lighthouse:
-                self._lighthouse_starts_s.append(event.t_s)
+                insort(self._lighthouse_starts_s, event.t_s)
             case _:
                 pass
         if found and self.broken is None:
@@ -47,15 +49,17 @@ class OneQuorum(Monitor[Limits]):
 
     def conclude(self, history: History) -> Finding:
         past = history.past
-        splits = [split for step in sorted(self._uneven) if (split := _split(step, past))]
-        reused = [one for quorums in self._quorums.values() for one in self._reused(quorums)]
+        splits = [split for step in sorted(past.uneven) if (split := _split(step, past))]
+        quorums = [quorum for same_id in self._quorums.values() for quorum in same_id]
+        reused = [one for quorum in quorums if (one := self._reused(quorum))]
+        joined = [one for quorum in quorums if (one := self._joined(quorum))]
         measures: dict[str, float | int | str | None] = {
             "steps_checked": len(past.commits),
             "quorums": len({commit.quorum_id for commits in past.commits.values() for commit in commits}),
             "splits": len(splits),
             "reused_ids": len(reused),
         }
-        for violations in (splits, reused):
+        for violations in (splits, reused, joined):
             if violations:
                 reading, evidence = violations[0]
                 more = f"; {len(violations) - 1} more such" if len(violations) > 1 else ""
@@ -67,24 +71,23 @@ class OneQuorum(Monitor[Limits]):
         reading = f"each of {counted(len(past.commits), 'step')} was committed by one quorum"
         return self.finding(Outcome.PASS, reading, measures)
 
-    def _torn(self, event: events.Step, past: Past) -> tuple[str, list[int]] | None:
-        """Whether the step is split with this commit. Most are not, and that is seen at a glance."""
-        commits = past.commits[event.step]
-        same = (event.quorum_id, event.participants) == (commits[0].quorum_id, commits[0].participants)
-        if not same or len(commits) > event.participants:
-            self._uneven.add(event.step)
-        return _split(event.step, past) if event.step in self._uneven and self.broken is None else None
+    def _reused(self, quorum: events.Quorum) -> tuple[str, list[int]] | None:
+        """Whether one lighthouse had given the id of a quorum to another group. A restarted one counts anew."""
+        known = next(one for one in self._quorums[quorum.quorum_id] if self._era(one) == self._era(quorum))
+        before, after = known.members or (), quorum.members or ()
+        if before == after or set(before) == set(after):
+            return None
+        return f"quorum {quorum.quorum_id} was {listed(before)}, then {listed(after)}", [known.seq, quorum.seq]
 
-    def _reused(self, quorums: list[events.Quorum]) -> Iterator[tuple[str, list[int]]]:
-        """Where one lighthouse gave the id of these quorums to different groups. A restarted one counts anew."""
-        first: dict[int, events.Quorum] = {}
-        for quorum in quorums:
-            era = sum(start_s <= quorum.t_s for start_s in self._lighthouse_starts_s)
-            known = first.setdefault(era, quorum)
-            before, after = known.members or (), quorum.members or ()
-            if set(before) != set(after):
-                said = f"quorum {quorum.quorum_id} was {listed(before)}, then {listed(after)}"
-                yield said, [known.seq, quorum.seq]
+    def _joined(self, quorum: events.Quorum) -> tuple[str, list[int]] | None:
+        """Whether somebody else is in a quorum."""
+        strangers = sorted(set(quorum.members or ()).difference(self._replicas))
+        if not strangers:
+            return None
+        return f"quorum {quorum.quorum_id} took in {listed(strangers)}, which is not of this job", [quorum.seq]
+
+    def _era(self, quorum: events.Quorum) -> int:
+        return bisect_right(self._lighthouse_starts_s, quorum.t_s)
 
 
 def _split(step: int, past: Past) -> tuple[str, list[int]] | None:

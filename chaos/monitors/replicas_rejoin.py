@@ -166,7 +166,7 @@ def _return(hit: Hit, past: Past, alone: bool) -> _Return | None:
     life, commit = next(((life, one) for life, one in commits if alone or _peers(one, past)), (None, None))
     if life is None or commit is None:
         return None
-    later = life.commits_within(commit.t_s) if life.digests else ()
+    later = past.timeline(hit.member).digested_within(commit.t_s, life.commits[-1].t_s)
     proof = next((one for one in later if _equal(one, past) is not None), None)
     missed = list(_missed(hit.member, commit.step, past))
     way = way_back(hit, life, commit)
@@ -190,10 +190,8 @@ def _peers(commit: Commit, past: Past) -> list[Commit]:
 
 def _equal(commit: Commit, past: Past) -> bool | None:
     """Whether the state after a commit is that of a peer; None when there are no two digests."""
-    if commit.digest is None:
-        return None
     digests = {peer.digest for peer in _peers(commit, past) if peer.digest is not None}
-    return commit.digest in digests if digests else None
+    return None if commit.digest is None or not digests else commit.digest in digests
 
 
 def _missed(member: str, before: int, past: Past) -> Iterator[int]:

@@ -17,29 +17,30 @@ class SameState(Monitor[Limits]):
 
     name: ClassVar[str] = "same_state"
     safety: ClassVar[bool] = True
+    watches = (events.HealEnded, events.Step)
 
     def __init__(self, plan: Plan, limits: Limits) -> None:
         super().__init__(plan, limits)
         self._heals: list[events.HealEnded] = []
-        self._uneven: set[int] = set()
-        """Steps of which not all reports say the same."""
 
     def observe(self, event: AnyEvent, history: History) -> None:
         past = history.past
-        if isinstance(event, events.HealEnded) and event.t_s < past.drain_s:
+        if isinstance(event, events.Step):
+            if event.step in past.uneven:
+                self._observe_step(event.step, past)
+        elif isinstance(event, events.HealEnded) and event.t_s < past.drain_s:
             self._heals.append(event)
             if self.broken is None and (donor := _against_donor(event, past)):
                 self.broken = self.finding(Outcome.FAIL, _said_of_heal(event, donor), evidence=[event.seq, donor.seq])
-        elif isinstance(event, events.Step) and event.digest is not None and event.t_s < past.drain_s:
-            if event.digest != past.commits[event.step][0].digest:
-                self._uneven.add(event.step)
-            if self.broken is None and event.step in self._uneven and _differ(digests := _digests(event.step, past)):
-                self.broken = self.finding(Outcome.FAIL, _said(digests), evidence=_seqs(digests))
+
+    def _observe_step(self, step: int, past: Past) -> None:
+        if self.broken is None and _differ(digests := _digests(step, past)):
+            self.broken = self.finding(Outcome.FAIL, _said(digests), evidence=_seqs(digests))
 
     def conclude(self, history: History) -> Finding:
         past = history.past
         compared = sum(_comparable(_digests(step, past)) for step in past.commits)
-        uneven = (_digests(step, past) for step in sorted(self._uneven))
+        uneven = (_digests(step, past) for step in sorted(past.uneven))
         mismatches = [digests for digests in uneven if _differ(digests)]
         bad_heals = [(heal, donor) for heal in self._heals if (donor := _against_donor(heal, past))]
         measures: dict[str, float | int | str | None] = {

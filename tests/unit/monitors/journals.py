@@ -374,7 +374,8 @@ def judge_live(
     for event in story:
         history.apply(event)
         for monitor in monitors:
-            monitor.observe(event, history)
+            if isinstance(event, monitor.watches):
+                monitor.observe(event, history)
             if monitor.broken is not None:
                 assert monitor.broken.outcome is Outcome.FAIL
                 broken.setdefault(monitor.name, event.seq)

@@ -130,6 +130,17 @@ def test_so_may_one_that_lives_in_the_controller() -> None:
     assert judge(story.regroup().train(5).drain().end())["one_quorum"].outcome is Outcome.PASS
 
 
+def test_a_stranger_in_a_quorum() -> None:
+    members = ("leftover-0", "replica-0", "replica-1", "replica-2")
+    story = lost_and_back().alter(about(events.Quorum, quorum_id=3), members=members)
+    findings, broken = judge_live(story)
+    found = findings["one_quorum"]
+    assert broken["one_quorum"] == found.evidence[0], "a live run must stop at once"
+    assert found.outcome is Outcome.FAIL
+    assert found.reading == "quorum 3 took in leftover-0, which is not of this job; 2 more such"
+    assert story.journal()[found.evidence[0]].members == members
+
+
 def test_unknown_members_are_not_compared() -> None:
     story = lost_and_back().alter(about(events.Quorum, quorum_id=3), quorum_id=1, members=None)
     assert judge(story)["one_quorum"].outcome is Outcome.PASS

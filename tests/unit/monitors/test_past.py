@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from math import inf
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from journals import Story, about, frozen_and_back, lost_and_back, node_off_and_back
 
 from chaos.api import Activity, events
@@ -73,3 +79,54 @@ def test_a_step_of_a_frozen_replica_that_its_peers_trained_anew_is_gone_with_its
     assert {commit.member for commit in past.kept(13)} == {"replica-0", "replica-2"}
     story.drop(about(events.HealEnded))
     assert {commit.member for commit in history(story).past.kept(13)} == {"replica-0", "replica-1", "replica-2"}
+
+
+@pytest.mark.parametrize(
+    "changes", [{"quorum_id": 9}, {"participants": 2}, {"participants": 4}, {"digest": "other"}, {"digest": None}, {}]
+)
+def test_a_step_is_uneven_when_its_commits_do_not_all_tell_the_same(changes: dict[str, Any]) -> None:
+    story = Story().deploy().train(5).alter(about(events.Step, "replica-1", step=3), **(changes or {"seq": 7}))
+    assert history(story).past.uneven == ({3} if changes else set())
+
+
+def test_a_step_that_more_replicas_commit_than_take_part_is_uneven() -> None:
+    story = Story().deploy().train(5).alter(about(events.Step, step=3), participants=2)
+    assert history(story).past.uneven == {3}
+
+
+def test_what_was_looked_up_is_void_with_the_next_event() -> None:
+    story = frozen_and_back()
+    told, made = story.journal(), History(story.topology)
+    back = next(event for event in told if event.t_s > 12 and about(events.Step, "replica-1")(event))
+    for event in told[: told.index(back)]:
+        made.apply(event)
+    (hit,) = made.past.hits
+    assert made.past.absences("replica-1") == [(hit.t_s, inf)]
+    made.apply(back)
+    assert made.past.absences("replica-1") == [(hit.t_s, back.t_s)]
+    assert made.past.timeline("replica-1").split(back.t_s) == (made.past.member_commits("replica-1")[-1], None)
+
+
+SECONDS = st.integers(0, 9)
+
+
+@given(told=st.lists(st.tuples(SECONDS, st.integers(1, 9), st.booleans())), since=SECONDS, until=SECONDS)
+def test_a_timeline_says_what_a_look_at_every_step_says(
+    told: list[tuple[int, int, bool]], since: int, until: int
+) -> None:
+    story = Story(1)
+    for t_s, step, committed in sorted(told):
+        story.now_s = t_s
+        story._step("replica-0", step, committed, 0.0, f"state {step}" if step % 2 else None)
+    past = history(story).past
+    timeline, commits = past.timeline("replica-0"), past.member_commits("replica-0")
+    within = [commit for commit in commits if since <= commit.t_s <= until]
+    before, after = timeline.split(until)
+    assert list(timeline.digested_within(since, until)) == [commit for commit in within if commit.digest]
+    assert before == next((commit for commit in reversed(commits) if commit.t_s <= until), None)
+    assert after == next((commit for commit in commits if commit.t_s > until), None)
+    assert timeline.top(since) == max((commit.step for commit in commits if commit.t_s < since), default=0)
+    tried_in_vain = [t_s for t_s, _, committed in told if not committed and since <= t_s <= until]
+    assert since > until or timeline.discards(since, until) == len(tried_in_vain)
+    for life in past.lives["replica-0"]:
+        assert list(life.commits_within(since, until)) == within
