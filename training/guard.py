@@ -17,10 +17,11 @@ from torch.distributed.tensor import DTensor
 def finite(clipped: Iterable[torch.Tensor | None]) -> bool:
     """Whether gradients that were clipped by their norm had a finite one.
 
-    Clipping by one that is not makes each element 0 or NaN, so the smallest gradient tells for all, at no cost.
+    Clipping by one that is not makes each element 0 or NaN, so the smallest gradient that is not all 0 tells for all,
+    at no cost.
     """
     there = [gradient for gradient in clipped if gradient is not None]
     own = [gradient.to_local() if isinstance(gradient, DTensor) else gradient for gradient in there]
-    smallest = min((gradient for gradient in own if gradient.numel()), key=torch.Tensor.numel)
-    size = float(smallest.abs().sum())
+    sizes = (float(gradient.abs().sum()) for gradient in sorted(own, key=torch.Tensor.numel))
+    size = next((size for size in sizes if size != 0), 0.0)
     return math.isfinite(size) and size > 0

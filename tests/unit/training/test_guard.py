@@ -24,6 +24,8 @@ def clipped(harmed: float | None = None) -> list[torch.Tensor | None]:
 def test_an_ordinary_update_passes_and_what_is_not_trained_is_no_matter() -> None:
     assert guard.finite(clipped())
     assert guard.finite([None, *clipped(), torch.zeros(0)])
+    assert guard.finite([*clipped(), torch.zeros(1)]), "a parameter that this batch did not use"
+    assert not guard.finite([*clipped(float("inf")), torch.zeros(1)])
 
 
 @pytest.mark.parametrize("harmed", [float("nan"), float("inf"), -float("inf"), 3e38])
