@@ -67,6 +67,7 @@ class BoundedMemory(Monitor[BoundedMemoryLimits]):
 
     name: ClassVar[str] = "bounded_memory"
     safety: ClassVar[bool] = False
+    watches: ClassVar[tuple[type[events.Event], ...]] = (events.TrainerStarted, events.Step)
     limits: ClassVar[type[Limits]] = BoundedMemoryLimits
 
     def __init__(self, plan: Plan, limits: BoundedMemoryLimits) -> None:

@@ -62,6 +62,7 @@ class DataOnce(Monitor[Limits]):
 
     name: ClassVar[str] = "data_once"
     safety: ClassVar[bool] = True
+    watches: ClassVar[tuple[type[events.Event], ...]] = (events.Step,)
 
     def __init__(self, plan: Plan, limits: Limits) -> None:
         super().__init__(plan, limits)
@@ -72,9 +73,8 @@ class DataOnce(Monitor[Limits]):
         self._said = ""
 
     def observe(self, event: AnyEvent, history: History) -> None:
-        if not isinstance(event, events.Step) or not event.committed or event.healing:
-            return
-        if event.t_s >= history.past.drain_s:
+        assert isinstance(event, events.Step)
+        if not event.committed or event.healing or event.t_s >= history.past.drain_s:
             return
         if event.batch is None:
             self._untold += 1

@@ -44,14 +44,15 @@ class GradientsScaled(Monitor[GradientsScaledLimits]):
     """At each committed step the sum of gradients was divided by the number of replicas that contributed.
 
     A wrong divisor is a wrong learning rate that nobody set: a replica that goes on in a group of three with divisor 1
-    takes steps three times too long. Nothing fails, and when all replicas err alike their states stay equal.
+    takes steps three times too long, and replicas that are counted but still receive their first state make the first
+    update of all too short. Nothing fails, and when all replicas err alike their states stay equal.
 
-    Judged by `gradient_scale`, and by `participants` against those who reported the step. The first update is measured
-    only: TorchFT counts the replicas that are just receiving the first state, which contribute nothing.
+    Judged by `gradient_scale`, and by `participants` against those who reported the step.
     """
 
     name: ClassVar[str] = "gradients_scaled"
     safety: ClassVar[bool] = True
+    watches: ClassVar[tuple[type[events.Event], ...]] = (events.TrainerStarted, events.Quorum, events.Step)
     limits: ClassVar[type[Limits]] = GradientsScaledLimits
 
     def __init__(self, plan: Plan, limits: GradientsScaledLimits) -> None:
@@ -63,7 +64,6 @@ class GradientsScaled(Monitor[GradientsScaledLimits]):
         self._unheard: Counter[int] = Counter()
         """Step -> lives that may have contributed to it and ended before they could say so."""
         self._wrong: dict[Key, Wrong] = {}
-        self._first_scale: float | None = None
         self._worst_scale: float | None = None
 
     def observe(self, event: AnyEvent, history: History) -> None:
@@ -107,9 +107,6 @@ class GradientsScaled(Monitor[GradientsScaledLimits]):
                 f"of {of} {exchange.teller} says that {exchange.participants} took part, "
                 f"{event.member} says {event.participants}"
             )
-        if event.step == 1:
-            self._first_scale = scale if scale is not None else self._first_scale
-            return None
         if exchange.contributors.bit_count() > exchange.participants:
             return f"{exchange.contributors.bit_count()} replicas contributed to {of}, divided by {event.participants}"
         if scale is None:
@@ -131,7 +128,6 @@ class GradientsScaled(Monitor[GradientsScaledLimits]):
             "exchanges_measured": len(committed) - unmeasured,
             "exchanges_wrong": len(wrong),
             "worst_scale": self._worst_scale,
-            "first_update_scale": self._first_scale,
         }
         if wrong:
             reading, evidence = wrong[min(wrong)]
@@ -157,7 +153,7 @@ class GradientsScaled(Monitor[GradientsScaledLimits]):
         found: dict[Key, Wrong] = {}
         for (step, quorum_id), one in committed.items():
             most = (one.contributors | one.discards).bit_count() + unheard[step]
-            if one.participants > most and step > 1:
+            if one.participants > most:
                 of = f"step {step} in quorum {quorum_id}"
                 said = f"{of} was divided by {one.participants}, and {most} contributed at most"
                 found[step, quorum_id] = (said, (one.seq,))

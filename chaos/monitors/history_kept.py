@@ -31,6 +31,7 @@ class HistoryKept(Monitor[Limits]):
 
     name: ClassVar[str] = "history_kept"
     safety: ClassVar[bool] = True
+    watches: ClassVar[tuple[type[events.Event], ...]] = (events.TrainerStarted, events.HealEnded, events.Step)
 
     def __init__(self, plan: Plan, limits: Limits) -> None:
         super().__init__(plan, limits)
@@ -38,6 +39,8 @@ class HistoryKept(Monitor[Limits]):
         self._highest: dict[str, int] = {}
         self._built_on: dict[int, int] = {}
         """Step -> the quorum whose commit of it a later step was built on."""
+        self._jumps: list[events.Step] = []
+        """Commits of a step whose forerunner their member neither committed nor loaded."""
 
     def observe(self, event: AnyEvent, history: History) -> None:
         if event.t_s >= history.past.drain_s:
@@ -52,6 +55,8 @@ class HistoryKept(Monitor[Limits]):
                 earlier = self._contradicted(thread, event, history.past) if self.broken is None else None
                 if earlier is not None:
                     self.broken = self.finding(Outcome.FAIL, _said(event, earlier), evidence=(earlier.seq, event.seq))
+                if thread.step and not thread.healed and event.step > thread.step + 1:
+                    self._jumps.append(event)
                 thread.step, thread.quorum_id, thread.healed = event.step, event.quorum_id, False
                 self._highest[event.member] = max(event.step, self._highest.get(event.member, 0))
             case _:
@@ -81,6 +86,7 @@ class HistoryKept(Monitor[Limits]):
             "steps_committed": len(past.commits),
             "falls_back": len(back),
             "steps_lost": _height(back[0][0], past) - back[0][0].step + 1 if back else 0,
+            "jumps": len(self._jumps),
         }
         if back:
             reading = f"{_said(*back[0])} ({counted(len(back), 'such commit')})"
@@ -89,6 +95,12 @@ class HistoryKept(Monitor[Limits]):
             return self.finding(Outcome.UNKNOWN, missing, measures)
         if not past.commits:
             return self.finding(Outcome.UNKNOWN, "no step was committed", measures)
+        if self._jumps:
+            first = self._jumps[0]
+            reading = (
+                f"no commit of step {first.step - 1} by {first.member} was told, which committed step {first.step}"
+            )
+            return self.finding(Outcome.UNKNOWN, reading, measures, [jump.seq for jump in self._jumps[:3]])
         reading = f"{counted(len(past.commits), 'step')} committed, none of them a second time"
         return self.finding(Outcome.PASS, reading, measures)
 

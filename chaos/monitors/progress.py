@@ -27,7 +27,7 @@ class Progress(Monitor[ProgressLimits]):
 
     def conclude(self, history: History) -> Finding:
         past = history.past
-        moves = _moves(past)
+        moves = past.moves()
         if not moves:
             return self.finding(Outcome.UNKNOWN, "no step was committed", {"steps_committed": 0})
         stall_s, since = self._longest_stall(moves, past)
@@ -60,16 +60,6 @@ class Progress(Monitor[ProgressLimits]):
             ((end_s - move.t_s, move) for move, end_s in zip(moves, times, strict=True)),
             key=lambda stall: stall[0],
         )
-
-
-def _moves(past: Past) -> list[Commit]:
-    """The first commit of each step that was new to the whole job, in time order."""
-    firsts = sorted((min(commits, key=lambda c: c.t_s) for commits in past.commits.values()), key=lambda c: c.t_s)
-    moves: list[Commit] = []
-    for commit in firsts:
-        if not moves or commit.step > moves[-1].step:
-            moves.append(commit)
-    return moves
 
 
 def _rates(

@@ -41,10 +41,12 @@ from chaos.monitors.data_once import DataOnce
 from chaos.monitors.fault_in_force import FaultInForce
 from chaos.monitors.fault_reverted import FaultReverted
 from chaos.monitors.finite_loss import FiniteLoss
+from chaos.monitors.goodput import Goodput
 from chaos.monitors.gradients_scaled import GradientsScaled
 from chaos.monitors.history_kept import HistoryKept
 from chaos.monitors.no_collateral import NoCollateral
 from chaos.monitors.one_quorum import OneQuorum
+from chaos.monitors.participation import Participation
 from chaos.monitors.progress import Progress
 from chaos.monitors.replicas_rejoin import ReplicasRejoin
 from chaos.monitors.same_state import SameState
@@ -56,10 +58,12 @@ MONITORS: tuple[type[Monitor[Any]], ...] = (
     FaultInForce,
     FaultReverted,
     FiniteLoss,
+    Goodput,
     GradientsScaled,
     HistoryKept,
     NoCollateral,
     OneQuorum,
+    Participation,
     Progress,
     ReplicasRejoin,
     SameState,

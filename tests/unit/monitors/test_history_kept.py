@@ -19,14 +19,14 @@ def fresh_start() -> Story:
 def test_measures_of_a_good_run() -> None:
     found = judge(lost_and_back())["history_kept"]
     assert found.reading == "39 steps committed, none of them a second time"
-    assert found.measures == {"steps_committed": 39, "falls_back": 0, "steps_lost": 0}
+    assert found.measures == {"steps_committed": 39, "falls_back": 0, "steps_lost": 0, "jumps": 0}
 
 
 def test_a_state_that_falls_back_to_the_start() -> None:
     findings, broken = judge_live(fresh_start())
     found = findings["history_kept"]
     assert found.outcome is Outcome.FAIL
-    assert found.measures == {"steps_committed": 15, "falls_back": 8, "steps_lost": 15}
+    assert found.measures == {"steps_committed": 15, "falls_back": 8, "steps_lost": 15, "jumps": 0}
     assert found.reading == (
         "the state fell back: replica-0 committed step 1 at 20.1 s, which replica-0 had committed at 5.6 s "
         "(8 such commits)"
@@ -98,6 +98,14 @@ def test_a_step_that_was_finished_on_waking_is_healed_away() -> None:
     story.say(events.Step, "replica-1", lr=0.1, duration_s=3.0, gradient_scale=1.0, batch=13, **stale)
     findings, broken = judge_live(story.train(1).join("replica-1").train(10).drain().end())
     assert findings["history_kept"].outcome is Outcome.PASS
+    assert "history_kept" not in broken
+
+
+def test_a_step_that_was_never_told_leaves_a_doubt() -> None:
+    findings, broken = judge_live(lost_and_back().drop(about(events.Step, "replica-2", step=7)))
+    found = findings["history_kept"]
+    assert found.outcome is Outcome.UNKNOWN
+    assert found.reading == "replica-2 committed step 8, and step 7 was never told of it"
     assert "history_kept" not in broken
 
 

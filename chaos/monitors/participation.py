@@ -1,0 +1,199 @@
+"""`participation`: who is alive also takes part."""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
+
+from chaos.api import Commit, Finding, History, Life, Limits, Monitor, Outcome, Past, counted, events, span
+
+
+class ParticipationLimits(Limits, frozen=True):
+    """Thresholds of `participation`."""
+
+    idle_steps_max: Annotated[int, Meta(gt=0)] = 100
+    """Steps that others commit while a replica's trainer is up, under no fault, and commits none. One that comes back
+    needs a few; a hundred is no longer on its way."""
+    share_min: Annotated[float, Meta(gt=0, le=1)] | None = None
+    """Least share of all replica-steps that must be trained. None, since it is the experiment's faults and length that
+    make it: one lost replica of three, away for half of a short run, is a share of 83 %."""
+
+
+@dataclass
+class _Presence:
+    """One replica's time from the job's first commit on, in seconds, and how many steps it contributed to.
+
+    It participates between two commits that follow on each other, however long that takes; else it was away, but for
+    the time of its heals. `alive_s` is the time of its lives, whatever they did.
+    """
+
+    member: str
+    steps: int = 0
+    alive_s: float = 0.0
+    participating_s: float = 0.0
+    healing_s: float = 0.0
+    away_s: float = 0.0
+
+    def miss(self, heals: list[tuple[float, float]], since_s: float, until_s: float) -> None:
+        """It did not take part in a stretch of time."""
+        healing_s = sum(max(0.0, min(end_s, until_s) - max(begin_s, since_s)) for begin_s, end_s in heals)
+        self.healing_s += healing_s
+        self.away_s += until_s - since_s - healing_s
+
+    def measures(self) -> dict[str, float | int | str | None]:
+        parts = {"alive_s": self.alive_s, "participating_s": self.participating_s, "healing_s": self.healing_s}
+        parts |= {"away_s": self.away_s, "steps": self.steps}
+        return {f"{self.member}.{name}": value for name, value in parts.items()}
+
+
+@dataclass(frozen=True)
+class _Idle:
+    """A stretch of time in which a trainer was up and committed nothing, and the steps that others committed in it."""
+
+    member: str
+    after_step: int
+    steps: int
+    evidence: tuple[int, ...]
+
+
+class Participation(Monitor[ParticipationLimits]):
+    """A replica whose trainer is up takes part: never do others commit more than `idle_steps_max` steps without it.
+
+    A replica can be alive, heartbeat and hold its machines while the others train on without it: a heal that fails at
+    every step, a name that no peer resolves, a quorum that never takes it in. Nothing restarts it, for nothing has
+    died, and the job is smaller than what it costs.
+    """
+
+    name: ClassVar[str] = "participation"
+    safety: ClassVar[bool] = False
+    watches: ClassVar[tuple[type[events.Event], ...]] = ()
+    limits: ClassVar[type[Limits]] = ParticipationLimits
+
+    def conclude(self, history: History) -> Finding:
+        past, replicas = history.past, self.plan.replicas()
+        if not past.commits:
+            return self.finding(Outcome.UNKNOWN, "no step was committed", {"steps_committed": 0})
+        presences = [_presence(replica, past) for replica in replicas]
+        share = sum(presence.steps for presence in presences) / (len(replicas) * len(past.commits))
+        alone = sum(commits[0].participants == 1 for commits in past.commits.values()) if len(replicas) > 1 else 0
+        idle = [one for replica in replicas for one in self._idle(replica, past)]
+        worst = max(idle, key=lambda one: one.steps, default=None)
+        measures: dict[str, float | int | str | None] = {
+            "steps_committed": len(past.commits),
+            "share": share,
+            "steps_alone": alone,
+            "idle_steps": worst.steps if worst else 0,
+            "participating_s": sum(one.participating_s for one in presences),
+            "healing_s": sum(one.healing_s for one in presences),
+            "away_s": sum(one.away_s for one in presences),
+        }
+        missed = [presence for presence in presences if presence.away_s or presence.healing_s]
+        measures |= {name: value for one in missed for name, value in one.measures().items()}
+        by_itself = f"; {counted(alone, 'step')} had one participant" if alone else ""
+        if worst is not None and worst.steps > self.limit.idle_steps_max:
+            reading = (
+                f"{worst.member} was up and took no part in {counted(worst.steps, 'step')} that others committed "
+                f"after step {worst.after_step} (at most {self.limit.idle_steps_max}){by_itself}"
+            )
+            return self.finding(Outcome.FAIL, reading, measures, worst.evidence)
+        trained = f"{share:.1%} of all replica-steps were trained"
+        if self.limit.share_min is not None and share < self.limit.share_min:
+            reading = f"{trained} (at least {self.limit.share_min:.1%}){by_itself}"
+            return self.finding(Outcome.FAIL, reading, measures)
+        if missing := past.missing(replicas):
+            return self.finding(Outcome.UNKNOWN, missing, measures)
+        return self.finding(Outcome.PASS, f"{trained}{_said_least(missed)}{by_itself}", measures)
+
+    def _idle(self, replica: str, past: Past) -> Iterator[_Idle]:
+        """Stretches in which steps were missed by a trainer that was up and under no fault."""
+        lives = past.lives.get(replica, [])
+        for life, following in zip(lives, [*lives[1:], None], strict=False):
+            for since, until in _stretches(life, following):
+                until_s = min(until.t_s if until else past.until_s, past.until_s)
+                due_s = [hit.due_s for hit in past.hits if hit.member == replica and hit.t_s < until_s]
+                since_s = max([since.t_s, *due_s])
+                if since_s < until_s and not past.blind_between(replica, since.seq):
+                    before = max(_top(since_s, past), since.step if isinstance(since, Commit) else 0)
+                    after = until.step - 1 if isinstance(until, Commit) else _top(until_s, past)
+                    evidence = (since.seq, until.seq) if until else (since.seq,)
+                    yield _Idle(replica, before, max(0, after - before), evidence)
+
+
+Mark = events.Event | Commit
+
+
+def _presence(replica: str, past: Past) -> _Presence:
+    """How a replica spent the time between the job's first commit and the end."""
+    presence, until_s = _Presence(replica), past.until_s
+    lives = past.lives.get(replica, [])
+    heals = [span_s for life in lives for span_s in _heals(life, until_s)]
+    first = min(past.commits)
+    at_s, step = min(commit.t_s for commit in past.commits[first]), first - 1
+    presence.alive_s = sum(_lifetime_s(life, at_s, until_s) for life in lives)
+    for commit in past.timeline(replica).commits:
+        presence.steps += not commit.healing and commit.step > step
+        # One that stood still finishes its step on waking, when its peers have long gone on without it.
+        left_behind = any(later.t_s < commit.t_s for later in past.commits.get(commit.step + 1, ()))
+        if commit.step <= step + 1 and not left_behind:
+            presence.participating_s += max(0.0, commit.t_s - at_s)
+        else:
+            presence.miss(heals, at_s, commit.t_s)
+        at_s, step = max(at_s, commit.t_s), max(step, commit.step)
+    if max(past.commits) <= step + 1:
+        presence.participating_s += max(0.0, until_s - at_s)
+    elif until_s > at_s:
+        presence.miss(heals, at_s, until_s)
+    return presence
+
+
+def _heals(life: Life, until_s: float) -> Iterator[tuple[float, float]]:
+    """From when to when a life was loading a peer's state: until it had it, began once more, or ended."""
+    ends = [*life.heals, *life.heals_started, *filter(None, (life.exited, life.failed))]
+    ends_s = sorted(end.t_s for end in ends)
+    for begun in life.heals_started:
+        later = bisect_right(ends_s, begun.t_s)
+        yield begun.t_s, ends_s[later] if later < len(ends_s) else until_s
+
+
+def _lifetime_s(life: Life, since_s: float, until_s: float) -> float:
+    """How long a member lived within a time."""
+    born = life.started or life.trainer
+    end_s = min(life.exited.t_s, until_s) if life.exited else until_s
+    return max(0.0, end_s - max(born.t_s if born else since_s, since_s))
+
+
+def _stretches(life: Life, following: Life | None) -> Iterator[tuple[Mark, Mark | None]]:
+    """Where steps may have been missed in a life: up to its first commit, where its steps jump, and after the last."""
+    ends: list[Mark | None] = [life.exited, life.failed, life.finished, life.doomed]
+    ends += [following.started or following.trainer] if following else []
+    end = min((one for one in ends if one is not None), key=lambda one: one.t_s, default=None)
+    if not life.commits:
+        if life.trainer:
+            yield life.trainer, end
+        return
+    if life.trainer:
+        yield life.trainer, life.commits[0]
+    for one, later in itertools.pairwise(life.commits):
+        if later.step > one.step + 1:
+            yield one, later
+    yield life.commits[-1], end
+
+
+def _top(at_s: float, past: Past) -> int:
+    """The highest step that was committed before a time."""
+    return max(past.timeline(member).top(at_s) for member in list(past.lives))
+
+
+def _said_least(missed: list[_Presence]) -> str:
+    """How the replica fared that took part the least."""
+    if not missed:
+        return ""
+    least = min(missed, key=lambda one: one.participating_s)
+    whole_s = least.participating_s + least.healing_s + least.away_s
+    away = f"{span(least.away_s)} s away and {span(least.healing_s)} s healing of {span(whole_s)} s"
+    return f"; {least.member} the least: {away}"
