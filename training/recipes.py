@@ -119,7 +119,7 @@ def trainer_config(job: Job, *, member: str, host: str, lighthouse: str, scratch
     from torchtitan.models.common.config_utils import decoder_vocab_size
     from torchtitan.tools.profiler import Profiler
 
-    from training import cpu, dataset, healing, trainer
+    from training import checkpoints, cpu, dataset, healing, trainer
 
     recipe, settings = find(job.recipe), job.settings
     model_spec = model_registry(recipe.flavor)
@@ -155,6 +155,7 @@ def trainer_config(job: Job, *, member: str, host: str, lighthouse: str, scratch
             enable=settings.heal != "off",  # TorchTitan's switch for both
             folder="disk/checkpoint",
             interval=settings.checkpoint_every if stock_saves else 10**9,
+            keep_latest_k=checkpoints.KEEP,
             load_only=not stock_saves,
             enable_ft_dataloader_checkpoints=False,
         ),
