@@ -97,9 +97,7 @@ class HistoryKept(Monitor[Limits]):
             return self.finding(Outcome.UNKNOWN, "no step was committed", measures)
         if self._jumps:
             first = self._jumps[0]
-            reading = (
-                f"no commit of step {first.step - 1} by {first.member} was told, which committed step {first.step}"
-            )
+            reading = f"{first.member} committed step {first.step}, and step {first.step - 1} was never told of it"
             return self.finding(Outcome.UNKNOWN, reading, measures, [jump.seq for jump in self._jumps[:3]])
         reading = f"{counted(len(past.commits), 'step')} committed, none of them a second time"
         return self.finding(Outcome.PASS, reading, measures)
