@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 from chaos.agent.linux.freeze import members, started
-from chaos.agent.linux.resource import NotInForce
+from chaos.agent.linux.links import find
+from chaos.agent.linux.namespaces import inside
+from chaos.agent.linux.netlink import Interface, Netlink
+from chaos.agent.linux.resource import Gone, NotInForce
 from chaos.agent.wire import Grant
 from chaos.model.injections import Drop
-from chaos.model.site import Namespace, Site
+from chaos.model.site import Link, Nic, Site
 
 
 def check(grant: Grant, client: int) -> None:
@@ -24,10 +26,8 @@ def check(grant: Grant, client: int) -> None:
     protected = {os.getpid(): "the agent", os.getppid(): "the agent's parent", 1: "process 1", client: "the client"}
     protected.pop(0, None)
     _check_process(site, protected)
-    for namespace in _namespaces(site):
-        for pid, who in protected.items():
-            if namespace.inode == _namespace_of(pid):
-                raise NotInForce(f"network namespace {namespace.inode} of {site.name} is that of {who}")
+    for nic in site.nics.values():
+        _check_nic(site, nic, protected)
     for group in filter(None, (*site.groups.values(), site.unified)):
         for pid in members(group):
             if pid in protected:
@@ -44,11 +44,27 @@ def _check_process(site: Site, protected: dict[int, str]) -> None:
         raise NotInForce(f"{site.name}.{site.incarnation} is not alive: process {main.pid} is gone")
 
 
-def _namespaces(site: Site) -> Iterator[Namespace]:
-    for nic in site.nics.values():
-        yield nic.link.namespace
-        if nic.peer:
-            yield nic.peer.namespace
+def _check_nic(site: Site, nic: Nic, protected: dict[int, str]) -> None:
+    """A pod's cable ends on its node, where the agent may live as well: the far end of it is the pod's all the same."""
+    for link in filter(None, (nic.link, nic.peer)):
+        inode = link.namespace.inode
+        who = next((who for pid, who in protected.items() if inode == _namespace_of(pid)), None)
+        if who and not (link is nic.peer and _is_far_end(nic.link, link)):
+            raise NotInForce(f"network namespace {inode} of {site.name} is that of {who}")
+
+
+def _is_far_end(link: Link, peer: Link) -> bool:
+    """Whether the kernel says of each of the two that the other is its far end."""
+    try:
+        near, far = (_look(end) for end in (link, peer))
+    except Gone:
+        return False
+    return near.number == far.other and far.number == near.other
+
+
+def _look(end: Link) -> Interface:
+    with inside(end.namespace), Netlink() as kernel:
+        return find(kernel, end)
 
 
 def _namespace_of(pid: int) -> int | None:

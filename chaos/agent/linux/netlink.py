@@ -11,6 +11,7 @@ import errno
 import os
 import socket
 import struct
+import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -93,7 +94,7 @@ def attributes(body: bytes, at: int) -> dict[int, bytes]:
 
 _LINK = struct.Struct("=BxHiII")
 _NEWLINK, _GETLINK = 16, 18
-_IFLA_IFNAME, _IFLA_CARRIER = 3, 33
+_IFLA_IFNAME, _IFLA_LINK, _IFLA_CARRIER = 3, 5, 33
 _IFF_UP = 1
 
 
@@ -102,6 +103,8 @@ class Interface(NamedTuple):
     up: bool
     """Set up by an administrator; it may have no carrier all the same."""
     carrier: bool
+    other: int
+    """Number of the interface at the far end of its cable, in whatever namespace that lies; 0 where there is none."""
 
 
 def interface(netlink: Netlink, name: str) -> Interface | None:
@@ -113,8 +116,9 @@ def interface(netlink: Netlink, name: str) -> Interface | None:
             return None
         raise
     _family, _type, index, flags, _change = _LINK.unpack_from(answer.body)
-    carrier = attributes(answer.body, _LINK.size).get(_IFLA_CARRIER, b"\0")
-    return Interface(index, bool(flags & _IFF_UP), bool(flags & _IFF_UP) and carrier != b"\0")
+    found = attributes(answer.body, _LINK.size)
+    up, carrier = bool(flags & _IFF_UP), found.get(_IFLA_CARRIER, b"\0") != b"\0"
+    return Interface(index, up, up and carrier, int.from_bytes(found.get(_IFLA_LINK, b""), sys.byteorder))
 
 
 def set_up(netlink: Netlink, index: int, up: bool) -> None:
