@@ -18,7 +18,7 @@ import msgspec
 
 from chaos.api import Fault
 from chaos.load import convert
-from chaos.model.aim import MOMENT_ROLES, Aim, candidates, draw, number
+from chaos.model.aim import MOMENT_ROLES, NODE, Aim, candidates, draw, number
 from chaos.model.errors import BadInput, near
 from chaos.model.experiment import Experiment, FaultSpec, Repeat, Target, WorkloadSpec
 from chaos.model.injections import Held, Injection, needs
@@ -166,9 +166,11 @@ def _plan_fault(name: str, where: str, spec: FaultSpec, after_s: float, plan: Pl
 
 
 def _needs(spec: FaultSpec, injections: tuple[Injection, ...]) -> tuple[str, ...]:
-    """What a fault needs; to wait at a point of the trainer takes fault points too."""
-    waits = {"fault_points"} if spec.at.point is not None else set()
-    return tuple(sorted(waits.union(*map(needs, injections))))
+    """What a fault needs. To wait at a point of the trainer takes fault points too; to hit a node as a whole, nodes."""
+    also = {"fault_points"} if spec.at.point is not None else set()
+    if spec.target.role == NODE:
+        also.add("nodes")
+    return tuple(sorted(also.union(*map(needs, injections))))
 
 
 def _targets(where: str, target: Target, members: tuple[str, ...], hits: int, chance: random.Random) -> tuple[str, ...]:
