@@ -14,7 +14,7 @@ from chaos.agent.linux.resource import Gone, Lease, NotInForce, Resource, State
 from chaos.model.injections import DiskFill
 
 FILL_BYTES_MAX = 64 << 30
-_CHUNK_BYTES = 256 << 20
+_CHUNK_BYTES, _BLOCK_BYTES = 256 << 20, 4096
 _SLACK_BYTES = 1 << 20
 """How much more than asked for may be free: file systems keep books of what they allocate."""
 _TRIES = 5
@@ -39,11 +39,13 @@ class Filling(Resource):
         if leave is None:
             self._close()
             return f"{self._free()} bytes free, {before['free']} were before"
+        full = False
         for _try in range(_TRIES):
             free = self._free()
-            if free <= leave + _SLACK_BYTES and (free >= leave - _SLACK_BYTES or self._size() == 0):
-                return f"{free} bytes free, {self._size()} are filled"
-            self._resize(max(0, self._size() + free - leave))
+            if full or (free <= leave + _SLACK_BYTES and (free >= leave - _SLACK_BYTES or self._size() == 0)):
+                said = ", which the file system keeps for itself" if full and free > _SLACK_BYTES else ""
+                return f"{free} bytes free{said}, {self._size()} are filled"
+            full = not self._resize(max(0, self._size() + free - leave))
         raise NotInForce(f"{self._free()} bytes are free, {leave} should be left")
 
     def _free(self) -> int:
@@ -56,7 +58,8 @@ class Filling(Resource):
     def _size(self) -> int:
         return 0 if self._fd is None else os.fstat(self._fd).st_blocks * 512
 
-    def _resize(self, size: int) -> None:
+    def _resize(self, size: int) -> bool:
+        """False when not one block more is to be had; ext4 counts blocks as free that it gives to nobody."""
         if size > FILL_BYTES_MAX:
             raise NotInForce(f"it would take {size} bytes to fill {self._folder}; at most {FILL_BYTES_MAX} are taken")
         if os.major(os.stat(self._folder).st_dev) == 0 and size - self._size() > _memory_available() // 2:
@@ -68,12 +71,16 @@ class Filling(Resource):
         at = os.fstat(self._fd).st_size
         if size < at:
             os.ftruncate(self._fd, size)
-        try:
-            for start in range(at, size, _CHUNK_BYTES):
-                os.posix_fallocate(self._fd, start, min(_CHUNK_BYTES, size - start))
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
+        chunk = _CHUNK_BYTES
+        while at < size and chunk >= _BLOCK_BYTES:
+            try:
+                os.posix_fallocate(self._fd, at, min(chunk, size - at))
+                at += min(chunk, size - at)
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+                chunk //= 2
+        return at >= size
 
     def _close(self) -> None:
         if self._fd is not None:

@@ -22,12 +22,11 @@ import msgspec
 from chaos.model.injections import Interface
 from chaos.model.site import MainProcess, Nic, Site
 from chaos.model.workload import fill
-from chaos.platforms.local import cgroups, kernel, owner, processes
+from chaos.platforms.local import cgroups, disks, kernel, owner, processes
 from chaos.platforms.local.spec import Grant, Member, Spec
 
 _ENTER = str(Path(__file__).with_name("enter.py"))
 _GROUP_END_S = 0.1
-DISK_BYTES = 1 << 30
 
 
 @dataclass
@@ -81,8 +80,8 @@ class Separate:
         self._own_pids = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         self._groups = {node: cgroups.create_below(grant.groups, node, leaf=False) for node in spec.nodes()}
         self._started = 0
-        for member in spec.members:
-            _mount_disk(spec.disk(member.name))
+        loops = spec.isolation == "namespaces" and disks.on_loops()
+        disks.mount([spec.disk(member.name) for member in spec.members], loops)
         first = {member.name: self._address(number) for number, member in enumerate(spec.members)}
         self._names = Names(spec.platform_dir(), first)
 
@@ -234,12 +233,6 @@ def _spawn(
     os.set_blocking(status, False)
     site = Site(member.name, incarnation, folder=str(disk))
     return Life(member, incarnation, values["address"], pid, os.pidfd_open(pid), status, started, mark, site)
-
-
-def _mount_disk(folder: Path) -> None:
-    """A disk of its own for a member, in memory, so that one that fills up harms nobody else."""
-    folder.mkdir(parents=True, exist_ok=True)
-    kernel.mount("tmpfs", str(folder), "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, f"size={DISK_BYTES}")
 
 
 def _site(life: Life, nics: dict[Interface, Nic], paths: list[str]) -> Site:
