@@ -1,4 +1,4 @@
-"""The command line: ``python -m training {describe,recipes,run,worker,controller,lighthouse}``.
+"""The command line: ``python -m training {describe,recipes,run,worker,controller,lighthouse,leftover}``.
 
 Only ``describe``, ``recipes`` and ``run`` are for people; the members' commands come from ``describe``.
 Mistakes give one line on stderr and exit status 64. Nothing heavy is imported before it is needed.
@@ -48,15 +48,19 @@ def parser() -> Parser:
     listing.add_argument("--json", action="store_true")
     run = commands.add_parser("run", parents=[job], help="run the job here, as plain processes on loopback")
     run.add_argument("--out", default=None, help="folder for events and logs; default runs/TIME-RECIPE")
-    worker = commands.add_parser("worker", parents=[me], help="main process of a replica")
-    for option in ("--address", "--host", "--data-interface", "--controller", "--scratch"):
-        worker.add_argument(option, required=True)
+    place = Parser(add_help=False)
+    for option in ("--address", "--host", "--data-interface", "--scratch"):
+        place.add_argument(option, required=True)
+    worker = commands.add_parser("worker", parents=[me, place], help="main process of a replica")
+    worker.add_argument("--controller", required=True)
     worker.add_argument("--recipe", default="cpu-debug")
     controller = commands.add_parser("controller", parents=[me, job], help="main process of the controller")
     controller.add_argument("--bind", required=True)
     controller.add_argument("--lighthouse", default=None, help="HOST:PORT; absent: the lighthouse runs in here")
     lighthouse = commands.add_parser("lighthouse", parents=[me, job], help="main process of the lighthouse")
     lighthouse.add_argument("--bind", required=True)
+    leftover = commands.add_parser("leftover", parents=[me, place, job], help="a trainer of another job")
+    leftover.add_argument("--lighthouse", required=True)
     return top
 
 
@@ -129,6 +133,20 @@ def run_member(options: argparse.Namespace) -> None:
             controller=options.controller,
             events=options.events,
             scratch=options.scratch,
+        )
+    elif options.command == "leftover":
+        from training import leftover
+
+        leftover.main(
+            name=options.name,
+            incarnation=options.incarnation,
+            address=options.address,
+            host=options.host,
+            data_interface=options.data_interface,
+            lighthouse=options.lighthouse,
+            events=options.events,
+            scratch=options.scratch,
+            job=job_of(options),
         )
     elif options.command == "controller":
         from training import controller

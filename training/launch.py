@@ -59,10 +59,11 @@ class Launcher:
 
     def __init__(self, job: Job, out: Path) -> None:
         self._work = workload.describe(job)
+        self._roles = {name: role for name, role in self._work.roles.items() if not role.on_demand}
         self._grace_s = job.settings.stop_grace_s + 5.0
         self._out = out
         self._block = Block()
-        members = [member for role in self._work.roles.values() for member in role.members]
+        members = [member for role in self._roles.values() for member in role.members]
         self._addresses = {member: self._block.address(index) for index, member in enumerate(members)}
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         self._stopping = asyncio.Event()
@@ -84,7 +85,7 @@ class Launcher:
                 watch = tasks.create_task(self._watch())
                 keepers = [
                     tasks.create_task(self._keep(role.command, member))
-                    for name, role in self._work.roles.items()
+                    for name, role in self._roles.items()
                     for member in role.members
                     if name != "controller"
                 ]
@@ -111,7 +112,7 @@ class Launcher:
 
     async def _controller(self) -> int:
         """Keep the controller alive until it ends in order; its status 0 ends the job."""
-        (role,) = (role for name, role in self._work.roles.items() if name == "controller")
+        role = self._roles["controller"]
         keeper = asyncio.create_task(self._keep(role.command, "controller"))
         stopping = asyncio.create_task(self._stopping.wait())
         try:

@@ -26,10 +26,11 @@ MONARCH_TIMERS = {
 
 
 class Role(msgspec.Struct, frozen=True):
-    """Members that are started by one command."""
+    """Members that are started by one command. Those ``on_demand`` are not part of the job, see ``leftover``."""
 
     members: list[str]
     command: list[str]
+    on_demand: bool = False
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,9 +62,13 @@ def describe(job: Job) -> Workload:
     bind = ["--bind", f"{{address}}:{CONTROLLER_PORT}"]
     roles["controller"] = Role(["controller"], [*_run("controller"), *bind, *lighthouse_flag, *me, *job_flags])
     place = ["--address", "{address}", "--host", "{host}", "--data-interface", "{data_interface}"]
-    controller = ["--controller", f"{{host:controller}}:{CONTROLLER_PORT}", "--scratch", "{scratch}"]
+    own = ["--scratch", "{scratch}"]
+    controller = ["--controller", f"{{host:controller}}:{CONTROLLER_PORT}"]
     recipe = ["--recipe", job.recipe]
-    roles["replica"] = Role(job.members(), [*_run("worker"), *me, *place, *controller, *recipe])
+    roles["replica"] = Role(job.members(), [*_run("worker"), *me, *place, *own, *controller, *recipe])
+    if job.settings.lighthouse == "member":
+        command = [*_run("leftover"), *me, *place, *own, *lighthouse_flag, *job_flags]
+        roles["leftover"] = Role(["leftover-0"], command, on_demand=True)
     return Workload(
         recipe=job.recipe,
         replicas=job.replicas,

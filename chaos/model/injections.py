@@ -93,6 +93,12 @@ class Drain(Held, frozen=True, tag="drain"):
     """
 
 
+class Launch(Held, frozen=True, tag="launch"):
+    """A member `on_demand` is started, and ends with this. In force: its trainer says that it runs. Undone: no process
+    of it is left.
+    """
+
+
 class NoNames(Held, frozen=True, tag="no_names"):
     """In the target the `names` of other members (none: all of them) do not resolve; what is connected stays so.
 
@@ -231,7 +237,7 @@ class FaultPoint(Held, frozen=True, tag="fault_point"):
 OneShot = Delete | Evict | Signal
 NodeInjection = NodeDown | Drain
 KernelInjection = Freeze | LinkDown | Drop | Shape | CpuLimit | MemoryLimit | IoLimit | DiskFill
-HeldInjection = KernelInjection | NodeInjection | NoNames | FaultPoint
+HeldInjection = KernelInjection | NodeInjection | Launch | NoNames | FaultPoint
 Injection = OneShot | HeldInjection
 Lethal = OneShot | NodeInjection
 """What ends every life that it hits."""
@@ -250,6 +256,8 @@ def needs(injection: Injection) -> frozenset[str]:
             return frozenset({"links"} if delay_ms is None else {"links", "netem"})
         case Drop():
             return frozenset({"links", "nft"})
+        case Launch():
+            return frozenset({"launch"})
         case NoNames():
             return frozenset({"names"})
         case CpuLimit():

@@ -60,3 +60,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def replicas(self) -> tuple[str, ...]:
         return self.topology.members("replica")
+
+    def members(self) -> tuple[str, ...]:
+        """All members of the job, without those that only a fault starts."""
+        return tuple(p.member for p in self.topology.placements if not self.workload.roles[p.role].on_demand)

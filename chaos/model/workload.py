@@ -16,11 +16,13 @@ _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 class Role(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Members that run the same program.
 
-    `command` may hold placeholders in braces, see `fill`.
+    `command` may hold placeholders in braces, see `fill`. Members `on_demand` are not part of the job: they are started
+    by a fault, and end with it.
     """
 
     members: tuple[str, ...]
     command: tuple[str, ...]
+    on_demand: bool = False
 
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

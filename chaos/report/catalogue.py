@@ -21,7 +21,12 @@ from chaos.model.workload import Role, Workload
 
 Value = int | float | str | bool | None
 
-_ROLES = {"lighthouse": ("lighthouse",), "controller": ("controller",), "replica": ("replica-0", "replica-1")}
+_ROLES = {
+    "lighthouse": ("lighthouse",),
+    "controller": ("controller",),
+    "replica": ("replica-0", "replica-1"),
+    "leftover": ("leftover-0",),
+}
 _SAMPLE = Workload(1, "sample", 2, 1, 1, {role: Role(members, ()) for role, members in _ROLES.items()})
 _TOPOLOGY = place(_SAMPLE, 2, Restart.ALWAYS)
 

@@ -89,6 +89,7 @@ def toy_deployment(
 ) -> Deployment:
     names = tuple(f"replica-{n}" for n in range(replicas))
     roles = {"controller": Role(("controller",), COMMAND), "replica": Role(names, command)}
+    roles["leftover"] = Role(("leftover-0",), command, on_demand=True)
     workload = Workload(1, "toy", replicas, 1, 10, roles, {"TOY": "1"})
     return Deployment(f"toy-{os.getpid()}", run_dir, workload, place(workload, 2, restart), time.monotonic())
 
@@ -104,8 +105,9 @@ async def toy_cluster(
     """A cluster of which every member is ready."""
     deployment, journal = toy_deployment(run_dir, replicas, restart), Journal()
     async with LocalPlatform(isolation, visible).deploy(deployment, journal.emit) as cluster:
-        for member in deployment.workload.members():
-            await journal.ready(member)
+        for member, role in deployment.workload.members().items():
+            if not deployment.workload.roles[role].on_demand:
+                await journal.ready(member)
         yield Running(cluster, journal, deployment)
 
 

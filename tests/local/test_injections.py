@@ -9,7 +9,7 @@ import pytest
 from clusters import Running, toy_cluster
 
 from chaos.model.events import MemberExited, MemberStarted, TrainerStarted
-from chaos.model.injections import Delete, NoNames, Process, Signal
+from chaos.model.injections import Delete, Launch, NoNames, Process, Signal
 from chaos.model.ports import InjectionRefused
 from chaos.model.topology import Restart
 from chaos.platforms.local import owner
@@ -64,6 +64,24 @@ async def test_a_main_process_is_stopped_and_runs_again(tmp_path: Path, isolatio
         assert not is_alive(pid)
         exited = await running.journal.wait(lambda event: isinstance(event, MemberExited))
         assert isinstance(exited, MemberExited) and exited.status == 0, "it ended in order"
+
+
+async def test_a_member_on_demand_lives_while_it_is_held(tmp_path: Path, isolation: str) -> None:
+    async with toy_cluster(tmp_path, isolation) as running:
+        assert not running.journal.of("leftover-0")
+        for life in (1, 2):
+            async with running.cluster.hold(Launch("leftover-0")) as hold:
+                pid = main_pid(running, "leftover-0")
+                assert is_alive(pid)
+                assert hold.proof.incarnation == life
+                with pytest.raises(InjectionRefused, match="leftover-0 lives already"):
+                    async with running.cluster.hold(Launch("leftover-0")):
+                        pass
+                orphan = await running.ask("leftover-0", "orphan")
+            assert not is_alive(pid)
+            assert isolation != "processes" or not is_alive(orphan)
+            assert hold.reverted is not None and not hold.trouble
+        assert len(running.journal.of("leftover-0", MemberStarted)) == 2
 
 
 async def test_what_cannot_be_hit_is_refused(tmp_path: Path) -> None:

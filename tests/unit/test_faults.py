@@ -40,10 +40,12 @@ from faults.nic_flap import NicFlap
 
 REPLICAS = tuple(f"replica-{index}" for index in range(4))
 MEMBERS = {"lighthouse": ("lighthouse",), "controller": ("controller",), "replica": REPLICAS}
-WORKLOAD = Workload(1, "a-job", 4, 2, 100, {role: Role(names, ("run",)) for role, names in MEMBERS.items()})
+ROLES = {role: Role(names, ("run",)) for role, names in MEMBERS.items()}
+ROLES |= {"leftover": Role(("leftover-0",), ("run",), on_demand=True)}
+WORKLOAD = Workload(1, "a-job", 4, 2, 100, ROLES)
 TOPOLOGY: Topology = place(WORKLOAD, 2, Restart.ALWAYS)
 
-KNOWN_NEEDS = {"links", "nft", "netem", "names", "disk", "freeze", "fault_points"}
+KNOWN_NEEDS = {"links", "nft", "netem", "names", "disk", "freeze", "fault_points", "launch"}
 KNOWN_NEEDS |= {"cgroup.cpu", "cgroup.memory", "cgroup.io"}
 AIMED = [(kind, role) for kind in faults().values() for role in sorted(kind.roles)]
 
@@ -107,7 +109,7 @@ def test_defaults_hit_what_they_are_aimed_at_and_are_held_or_not_whatever_that_i
         {member for node in both for member in TOPOLOGY.on(node)},
     )
     assert len({isinstance(injection, Held) for injection in made}) == 1
-    assert kind.roles <= {*MEMBERS, "node", *MOMENT_ROLES}
+    assert kind.roles <= {*ROLES, "node", *MOMENT_ROLES}
 
 
 def test_each_fault_has_an_experiment_of_its_name_that_uses_it() -> None:

@@ -14,6 +14,7 @@ from chaos.model.injections import (
     Evict,
     FaultPoint,
     HeldInjection,
+    Launch,
     LinkDown,
     NodeDown,
     NoNames,
@@ -31,6 +32,9 @@ from chaos.platforms.local.lives import Life, Lives, pid_of, watch
 
 GONE_S = 5.0
 DRAIN_GRACE_S = 5.0
+LAUNCH_S = 60.0
+"""For a member on demand to say that its trainer runs."""
+LOOK_S = 0.02
 
 
 class Disturbances:
@@ -61,6 +65,8 @@ class Disturbances:
                 return self._node_down(target)
             case Drain():
                 return self._drain(target)
+            case Launch():
+                return self._launch(target)
             case NoNames():
                 return self._no_names(self._lives.alive(target), injection.names)
             case _:
@@ -72,9 +78,11 @@ class Disturbances:
         try:
             async with AsyncExitStack() as links:
                 on_node = self._lives.on(node)
-                for interface in self._lives.site(node).nics:
-                    down = LinkDown(node, interface)
-                    await links.enter_async_context(self._holds.hold(down, self._lives.site(node), {}))
+                site = self._lives.site(node)
+                downs = [
+                    await links.enter_async_context(self._holds.hold(LinkDown(node, interface), site, {}))
+                    for interface in site.nics
+                ]
                 for life in on_node:
                     await self._delete(life)
                 held = Hold(node, Proof(node, 0, f"{_named(on_node)} are gone, and the links of {node} are down"))
@@ -82,7 +90,9 @@ class Disturbances:
         finally:
             with anyio.CancelScope(shield=True):
                 await self._commands.send("open", node=node)
-        held.reverted = Proof(node, 0, f"the links of {node} are up, and its members start again")
+        held.trouble = "; ".join(down.trouble for down in downs if down.trouble)
+        if all(down.reverted for down in downs):
+            held.reverted = Proof(node, 0, f"the links of {node} are up, and its members start again")
 
     @asynccontextmanager
     async def _drain(self, node: str) -> AsyncIterator[Hold]:
@@ -98,6 +108,26 @@ class Disturbances:
             with anyio.CancelScope(shield=True):
                 await self._commands.send("open", node=node)
         held.reverted = Proof(node, 0, f"{node} takes members again")
+
+    @asynccontextmanager
+    async def _launch(self, member: str) -> AsyncIterator[Hold]:
+        await self._commands.send("launch", member=member)
+        life = self._lives[member]
+        try:
+            with anyio.move_on_after(LAUNCH_S):
+                while life.trainer is None and not life.exited.is_set():
+                    await anyio.sleep(LOOK_S)
+            if life.trainer is None:
+                raise InjectionRefused(f"no trainer came to run in {member}; see members/{member}")
+            held = Hold(
+                member, Proof(member, life.incarnation, f"{member} runs in process {life.pid}, and so its trainer")
+            )
+            yield held
+        finally:
+            with anyio.CancelScope(shield=True):
+                if not life.exited.is_set():
+                    await self._delete(life)
+        held.reverted = Proof(member, life.incarnation, f"no process of {member} is left")
 
     @asynccontextmanager
     async def _no_names(self, life: Life, names: tuple[str, ...]) -> AsyncIterator[Hold]:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from chaos.platforms.local import cgroups
+from chaos.platforms.local import cgroups, disks
 
 ISOLATIONS = ("namespaces", "user-namespaces", "processes")
 """Best first."""
@@ -63,8 +63,8 @@ def refusal(name: str) -> str | None:
 def capabilities(name: str) -> frozenset[str]:
     """What faults may need and a cluster with this isolation has here, by the names of `injections.needs`."""
     if name == "processes":
-        return frozenset({"nodes"})
-    found = {"freeze", "links", "names", "nodes", "disk"}
+        return frozenset({"launch", "nodes"})
+    found = {"freeze", "launch", "links", "names", "nodes", "disk"}
     if _nft().ok:
         found.add("nft")
     if not _links()[0]:
@@ -72,6 +72,8 @@ def capabilities(name: str) -> frozenset[str]:
     if name == "namespaces":
         writable = [h for h in cgroups.hierarchies() if os.access(h.base, os.W_OK)]
         found |= {f"cgroup.{c.replace('blkio', 'io')}" for h in writable for c in h.controllers}
+        if not disks.on_loops():  # A disk in memory has no rate.
+            found.discard("cgroup.io")
     return frozenset(found)
 
 

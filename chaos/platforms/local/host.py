@@ -11,7 +11,8 @@ with the host, whatever ends it. Messages on CONTROL_FD are in `channel`:
                       {"id": 2, "do": "delete", "member": ..., "incarnation": ..}  kill; the next life starts at once
                       {"id": 3, "do": "close", "node": ..., "move": ...}           nothing starts there; move: elsewhere
                       {"id": 4, "do": "open", "node": ...}                         what waited for it starts
-                      {"id": 5, "do": "names", "member": ..., "wanted": "lost" | "back"}   of the others, in its pod
+                      {"id": 5, "do": "launch", "member": ...}                     a member on demand, for one life
+                      {"id": 6, "do": "names", "member": ..., "wanted": "lost" | "back"}   of the others, in its pod
 
 It also keeps the injector running (`chaos.agent`), which holds faults on pods under leases.
 
@@ -66,7 +67,8 @@ class Host:
         self._lives: dict[int, Life] = {}
         self._incarnations = dict.fromkeys((member.name for member in spec.members), 0)
         self._restarts = {member.name: Restarts(spec.restart) for member in spec.members}
-        self._due: list[tuple[float, int, Member]] = [(0.0, n, member) for n, member in enumerate(spec.members)]
+        at_once = [member for member in spec.members if not member.on_demand]
+        self._due: list[tuple[float, int, Member]] = [(0.0, n, member) for n, member in enumerate(at_once)]
         self._count = len(spec.members)
         self._setting_up: dict[int, Life] = {}
         self._up = False
@@ -125,14 +127,17 @@ class Host:
             if node is None:
                 self._waiting.append(member)
                 continue
-            self._incarnations[member.name] += 1
-            life = self._ground.start(member, self._incarnations[member.name], node)
-            self._lives[life.pid] = life
-            self._setting_up[life.status] = life
-            self._poll.register(life.status, selectors.EVENT_READ)
-            started = {"node": node, "address": life.address, "mono_s": life.started_mono_s, "mark": life.mark}
-            started["site"] = msgspec.to_builtins(life.site)
-            channel.send(self._control, {"event": "started", **self._names(life), **started}, life.pidfd)
+            self._start(member, node)
+
+    def _start(self, member: Member, node: str) -> None:
+        self._incarnations[member.name] += 1
+        life = self._ground.start(member, self._incarnations[member.name], node)
+        self._lives[life.pid] = life
+        self._setting_up[life.status] = life
+        self._poll.register(life.status, selectors.EVENT_READ)
+        started = {"node": node, "address": life.address, "mono_s": life.started_mono_s, "mark": life.mark}
+        started["site"] = msgspec.to_builtins(life.site)
+        channel.send(self._control, {"event": "started", **self._names(life), **started}, life.pidfd)
 
     def _set_up(self, life: Life) -> None:
         """The pod runs its command, or says why not, or was killed before."""
@@ -165,7 +170,7 @@ class Host:
         self._ground.clear(life)
         over = life.member.role == CONTROLLER and status == 0
         wait_s = self._restarts[life.member.name].after(ended - life.started_mono_s, life.deleted)
-        if self._retired or over:
+        if self._retired or over or life.member.on_demand:
             wait_s = None
         if wait_s is not None:
             self._count += 1
@@ -204,6 +209,8 @@ class Host:
                     self._count += 1
                     heapq.heappush(self._due, (0.0, self._count, member_waiting))
                 self._waiting.clear()
+            case {"do": "launch", "member": str(member)}:
+                return self._launch(member)
             case {"do": "names", "member": str(member), "wanted": str(wanted), "names": list(names)}:
                 return self._set_names(member, wanted, names)
             case _:
@@ -221,6 +228,13 @@ class Host:
         except subprocess.TimeoutExpired:
             return f"names of {member} were not {wanted} within {NAMES_S} s"
         return None if done.returncode == 0 else (done.stdout + done.stderr).strip()
+
+    def _launch(self, name: str) -> str | None:
+        if any(life.member.name == name for life in self._lives.values()):
+            return f"{name} lives already"
+        (member,) = (member for member in self._members if member.name == name)
+        self._start(member, member.node)
+        return None
 
     def _delete(self, member: str, incarnation: int) -> str | None:
         for life in self._lives.values():

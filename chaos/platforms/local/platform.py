@@ -93,7 +93,10 @@ class LocalPlatform:
         workload, placements = deployment.workload, deployment.topology.placements
         if len(placements) > MEMBERS_MAX:
             raise BadInput(f"{len(placements)} members; the local platform takes at most {MEMBERS_MAX}")
-        members = [Member(p.member, p.role, p.node, workload.command(p.member)) for p in placements]
+        members = [
+            Member(p.member, p.role, p.node, workload.command(p.member), workload.roles[p.role].on_demand)
+            for p in placements
+        ]
         run_dir = deployment.run_dir.resolve()
         spec = Spec(
             isolation=self._isolation,

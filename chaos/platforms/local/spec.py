@@ -10,12 +10,13 @@ from chaos.model.topology import Restart
 
 
 class Member(msgspec.Struct, frozen=True):
-    """One member to keep alive; `command` still has its placeholders."""
+    """One member to keep alive, or to start `on_demand` only; `command` still has its placeholders."""
 
     name: str
     role: str
     node: str
     command: tuple[str, ...]
+    on_demand: bool = False
 
 
 class Spec(msgspec.Struct, frozen=True):
