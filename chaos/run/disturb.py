@@ -36,7 +36,19 @@ from chaos.model.events import (
 )
 from chaos.model.experiment import On
 from chaos.model.history import Activity, History
-from chaos.model.injections import Action, FaultPoint, Held, HeldInjection, Injection, OneShot, Point, Proof
+from chaos.model.injections import (
+    Action,
+    FaultPoint,
+    Held,
+    HeldInjection,
+    Injection,
+    Launch,
+    OneShot,
+    Point,
+    Process,
+    Proof,
+    Signal,
+)
 from chaos.model.plan import Plan, PlannedFault
 from chaos.model.ports import Cluster, Hold, InjectionRefused
 from chaos.plan import aimed, replicas_hit
@@ -93,12 +105,11 @@ class Disturber:
             with anyio.move_on_after(timeout_s) as waiting:
                 trigger, reached_by = await self._triggered(fault, paused)
                 await anyio.sleep(fault.after_s)
-                targets = await self._targets(fault, reached_by)
+                targets, injections = await self._aimed(fault, reached_by)
             if waiting.cancelled_caught:
                 reason = f"its trigger, target or quorum floor was not met within {timeout_s:.0f} s"
                 self._recorder.emit(FaultMissed(**self._own(fault), reason=reason))
                 return
-            injections = fault.injections or aimed(fault.fault, fault.args, targets, self._plan.topology)
             self._recorder.emit(
                 FaultStarted(
                     **self._own(fault),
@@ -165,8 +176,10 @@ class Disturber:
         member = next(standing[order] for order in standing if order in orders)
         return f"{member} at {point.value}", member
 
-    async def _targets(self, fault: PlannedFault, reached_by: str | None) -> tuple[str, ...]:
-        """Who is hit: as planned, or by the roles of the moment; not before the quorum floor allows it."""
+    async def _aimed(
+        self, fault: PlannedFault, reached_by: str | None
+    ) -> tuple[tuple[str, ...], tuple[Injection, ...]]:
+        """Who is hit, as planned or by the roles of the moment, and how; once they are there and the floor allows."""
         targets = fault.targets
         if fault.role == "at_point":
             assert reached_by is not None
@@ -175,10 +188,13 @@ class Disturber:
             await self._recorder.until(lambda history: len(history.holders(fault.role)) > 0)
             chance = random.Random(f"{self._plan.experiment.seed}/{fault.id}")
             targets = draw(self._recorder.history.holders(fault.role), fault.hits, chance)
-        if fault.removes:
-            hit = replicas_hit(fault, self._plan.topology, targets)
-            await self._recorder.until(lambda history: _left(history, hit) >= self._plan.quorum_floor)
-        return targets
+        injections = fault.injections or aimed(fault.fault, fault.args, targets, self._plan.topology)
+        hit = replicas_hit(fault, self._plan.topology, targets)
+        floor = self._plan.quorum_floor if fault.removes else 0
+        await self._recorder.until(
+            lambda history: _left(history, hit) >= floor and all(_can_strike(one, history) for one in injections)
+        )
+        return targets, injections
 
     async def _inject(self, fault: PlannedFault, injection: OneShot) -> None:
         decided_s = self._clock()
@@ -279,6 +295,17 @@ def _rhythm(fault: PlannedFault) -> tuple[float, float]:
         return inf, inf
     on_s = fault.rhythm.period_s * fault.rhythm.duty
     return on_s, fault.rhythm.period_s - on_s
+
+
+def _can_strike(injection: Injection, history: History) -> bool:
+    """Whether there is something to hit: a living member, and a trainer for what is done to or by that."""
+    member = history.members.get(injection.target if isinstance(injection, Held) else injection.member)
+    if member is None or isinstance(injection, Launch):
+        return True
+    of_trainer = isinstance(injection, FaultPoint) or (
+        isinstance(injection, Signal) and injection.process is Process.TRAINER
+    )
+    return member.alive and not (of_trainer and member.activity is Activity.STARTING)
 
 
 def _left(history: History, hit: tuple[str, ...]) -> int:

@@ -1,4 +1,4 @@
-"""A fault with a rhythm is held and let go over and over, on a cluster that only keeps count."""
+"""When a fault strikes its target and lets it go, on a cluster that only keeps count."""
 
 from __future__ import annotations
 
@@ -14,9 +14,19 @@ from hypothesis import strategies as st
 
 from chaos.check import Judges
 from chaos.journal import NAME, Journal, Reading
-from chaos.model.events import AnyEvent, FaultEnded, InjectionInForce, InjectionReverted, MemberExited, MemberStarted
+from chaos.model.events import (
+    AnyEvent,
+    Event,
+    FaultEnded,
+    FaultStarted,
+    InjectionInForce,
+    InjectionReverted,
+    MemberExited,
+    MemberStarted,
+    TrainerStarted,
+)
 from chaos.model.experiment import Experiment, Trigger, WorkloadSpec
-from chaos.model.injections import HeldInjection, Interface, LinkDown, Proof
+from chaos.model.injections import Action, FaultPoint, HeldInjection, Interface, LinkDown, Point, Proof
 from chaos.model.plan import Plan, PlannedFault, Rhythm
 from chaos.model.ports import Hold
 from chaos.model.topology import Restart, place
@@ -25,6 +35,7 @@ from chaos.run.disturb import Disturber
 from chaos.run.recorder import Recorder
 
 DOWN = LinkDown("replica-0", Interface.DATA)
+ORDER = FaultPoint("replica-0", Point.IN_FORWARD, Action.ERROR)
 
 
 class Counting:
@@ -45,11 +56,31 @@ class Counting:
         return 0
 
 
-def disturbed(folder: Path, for_s: float, rhythm: Rhythm | None, dies_at_s: float | None = None) -> list[AnyEvent]:
-    """What the journal holds after one fault of replica-0."""
+def started(incarnation: int) -> MemberStarted:
+    return MemberStarted(t_s=0, member="replica-0", incarnation=incarnation, node="n", address="a", pid=1)
+
+
+def trainer_started(incarnation: int) -> TrainerStarted:
+    who = {"member": "replica-0", "incarnation": incarnation, "replica_id": "replica-0:1"}
+    return TrainerStarted(t_s=0, pid=1, recipe="r", device="d", parameters=1, **who)
+
+
+DEATH = MemberExited(t_s=0, member="replica-0", incarnation=1, status=-9)
+
+
+def disturbed(
+    folder: Path,
+    for_s: float,
+    rhythm: Rhythm | None = None,
+    injection: HeldInjection = DOWN,
+    told: tuple[Event, ...] = (started(1),),
+    later: tuple[Event, ...] = (),
+    later_s: float = 1.0,
+) -> list[AnyEvent]:
+    """What the journal holds after one fault of replica-0, of which something is `told` first and something later."""
     workload = Workload(1, "a-job", 1, 1, 9, {"replica": Role(("replica-0",), ("run",))})
     fault = PlannedFault(
-        "fault-0", "nic.flap", Trigger(seconds=0), "replica", ("replica-0",), (DOWN,), for_s=for_s, rhythm=rhythm,
+        "fault-0", "nic.flap", Trigger(seconds=0), "replica", ("replica-0",), (injection,), for_s=for_s, rhythm=rhythm,
         removes=False,
     )  # fmt: skip
     experiment = Experiment("a-run", "a test", WorkloadSpec("a-job", 1, 1, 9), {})
@@ -58,12 +89,14 @@ def disturbed(folder: Path, for_s: float, rhythm: Rhythm | None, dies_at_s: floa
     async def run() -> None:
         with Journal(folder / NAME) as journal:
             recorder = Recorder(journal, Judges(plan), ())
-            recorder.emit(MemberStarted(t_s=0, member="replica-0", incarnation=1, node="n", address="a", pid=1))
+            for event in told:
+                recorder.emit(event)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(Disturber(plan, Counting(), recorder, time.monotonic).disturb, fault)
-                if dies_at_s is not None:
-                    await anyio.sleep(dies_at_s)
-                    recorder.emit(MemberExited(t_s=0, member="replica-0", incarnation=1, status=-9))
+                if later:
+                    await anyio.sleep(later_s)
+                for event in later:
+                    recorder.emit(event)
 
     anyio.run(run)
     return list(Reading(folder / NAME).events())
@@ -76,7 +109,7 @@ def times(told: list[AnyEvent]) -> list[float]:
 
 
 def test_without_a_rhythm_a_fault_is_held_once(tmp_path: Path) -> None:
-    down, up = times(disturbed(tmp_path, 0.2, None))
+    down, up = times(disturbed(tmp_path, 0.2))
     assert (down, up) == (0, pytest.approx(0.2, abs=0.19))
 
 
@@ -96,5 +129,20 @@ def test_any_rhythm_ends_up_and_in_time(tmp_path_factory, for_s: float, period_s
 
 
 def test_it_ends_with_the_life_of_its_target(tmp_path: Path) -> None:
-    told = disturbed(tmp_path, 30.0, Rhythm(period_s=0.8, duty=0.5), dies_at_s=1.0)
+    told = disturbed(tmp_path, 30.0, Rhythm(period_s=0.8, duty=0.5), later=(DEATH,))
     assert times(told) == pytest.approx([0, 0.4, 0.8, 1.0], abs=0.19)
+
+
+@pytest.mark.parametrize(
+    ("injection", "told", "later"),
+    [
+        (DOWN, (started(1), DEATH), started(2)),
+        (ORDER, (started(1), trainer_started(1), DEATH, started(2)), trainer_started(2)),
+    ],
+    ids=["a member", "a trainer"],
+)
+def test_it_waits_for_a_target_that_is_being_born_again(tmp_path: Path, injection, told, later) -> None:
+    events = disturbed(tmp_path, 0.1, injection=injection, told=told, later=(later,), later_s=0.3)
+    order = [type(event) for event in events]
+    assert order[order.index(FaultStarted) - 1] is type(later)
+    assert len(times(events)) == 2
