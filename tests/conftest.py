@@ -16,10 +16,11 @@ CHAOS = Path(sys.executable).with_name("chaos")
 Chaos = Callable[..., subprocess.CompletedProcess[str]]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def chaos_env() -> dict[str, str]:
     """The environment in which `chaos` finds the torch-free job of `tests/jobs`."""
-    return {**os.environ, "PYTHONPATH": str(JOBS), "COLUMNS": "200", "NO_COLOR": "1"}
+    path = os.pathsep.join(filter(None, [str(JOBS), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": path, "COLUMNS": "200", "NO_COLOR": "1"}
 
 
 @pytest.fixture

@@ -86,15 +86,17 @@ def test_without_respawn_the_replica_is_missed(chaos, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("defect", "outcome", "monitor"),
+    ("experiment", "defect", "monitor"),
     [
-        ("survivor_dies_at_rejoin", Outcome.FAIL, "no_collateral"),
-        ("healed_state_differs", Outcome.FAIL, "same_state"),
+        ("replica-lost", "survivor_dies_at_rejoin", "no_collateral"),
+        ("replica-lost", "healed_state_differs", "same_state"),
+        ("job-leftover", "takes_strangers", "one_quorum"),
+        ("gradient-nan", "commits_nan", "finite_loss"),
     ],
 )
-def test_a_defect_of_the_job_is_seen_and_ends_the_run(chaos, tmp_path, defect, outcome, monitor):
-    done = chaos("run", "replica-lost", *TOY, "--set", f"workload.settings={{defect: {defect}}}")
-    assert done.returncode == outcome.exit_code, done.stdout + done.stderr
+def test_a_defect_of_the_job_is_seen_and_ends_the_run(chaos, tmp_path, experiment, defect, monitor):
+    done = chaos("run", experiment, *TOY, "--set", f"workload.settings={{defect: {defect}}}")
+    assert done.returncode == Outcome.FAIL.exit_code, done.stdout + done.stderr
     folder = run_dir(tmp_path)
     assert outcomes(folder)[monitor] == "FAIL"
     assert "safety_broken" in (folder / "journal.jsonl").read_text()
@@ -141,7 +143,7 @@ def test_an_interrupted_run_gives_everything_back_and_is_unknown(tmp_path, chaos
     assert verdict(run_dir(tmp_path)).outcome is Outcome.UNKNOWN
     events = journal.Reading(run_dir(tmp_path) / "journal.jsonl").events()
     pids = [event.pid for event in events if isinstance(event, MemberStarted)]
-    assert len(pids) == 4
+    assert len(pids) == 5
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
