@@ -21,13 +21,16 @@ from rich.table import Table
 from chaos import journal, registry
 from chaos.check import VERDICT, check
 from chaos.load import KNOWN_BUGS, load, shipped
-from chaos.model.errors import BadInput, MachineUnfit
+from chaos.model.errors import BadInput, MachineUnfit, near
 from chaos.model.experiment import Experiment
 from chaos.model.plan import Plan
-from chaos.model.ports import PlatformLost
+from chaos.model.ports import Platform, PlatformLost
 from chaos.model.verdict import Outcome, Verdict
 from chaos.plan import check_capabilities, check_imports
 from chaos.plan import plan as make_plan
+from chaos.platforms.kubernetes import commands as kubernetes_commands
+from chaos.platforms.kubernetes import options as kubernetes_options
+from chaos.platforms.kubernetes.platform import KubernetesPlatform
 from chaos.platforms.local import doctor as local_doctor
 from chaos.platforms.local import sweep
 from chaos.platforms.local.platform import LocalPlatform
@@ -47,6 +50,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(kubernetes_commands.app, name="kubernetes")
 
 
 class _Console(Console):
@@ -75,12 +79,19 @@ def run(
     isolation: Annotated[
         str | None, typer.Option(help="namespaces, user-namespaces or processes; the best that works if not given.")
     ] = None,
+    platform_name: Annotated[
+        str, typer.Option("--platform", help="local, for pods on this machine, or kubernetes.")
+    ] = LocalPlatform.name,
+    platform_file: Annotated[
+        Path | None, typer.Option(help="For kubernetes: what of the cluster is particular.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show targets and times, start nothing.")] = False,
 ) -> None:
-    """Run an experiment on local pods and print the verdict."""
+    """Run an experiment on a platform and print the verdict."""
     planned = _plan(experiment, overrides, seed)
-    platform = LocalPlatform(isolation)
-    check_imports(planned)
+    platform = _platform(platform_name, isolation, platform_file)
+    if platform.name == LocalPlatform.name:
+        check_imports(planned)
     check_capabilities(planned, platform.name, platform.capabilities())
     if dry_run:
         summary.print_plan(planned, console)
@@ -185,6 +196,18 @@ def _plan(reference: str, overrides: list[str] | None, seed: int | None) -> Plan
     if seed is not None:
         experiment = msgspec.structs.replace(experiment, seed=seed)
     return make_plan(experiment)
+
+
+def _platform(name: str, isolation: str | None, file: Path | None) -> Platform:
+    if name not in (LocalPlatform.name, KubernetesPlatform.name):
+        raise BadInput(f"unknown platform {name!r}; {near(name, (LocalPlatform.name, KubernetesPlatform.name))}")
+    if name == LocalPlatform.name:
+        if file is not None:
+            raise BadInput(f"--platform-file {file} is for another platform; type --platform kubernetes as well")
+        return LocalPlatform(isolation)
+    if file is None or isolation is not None:
+        raise BadInput("--platform kubernetes takes no --isolation, and needs --platform-file FILE: see README.md")
+    return KubernetesPlatform.reach(kubernetes_options.read(file))
 
 
 def _judge(planned: Plan, run_dir: Path) -> Verdict:

@@ -19,8 +19,6 @@ import anyio
 import urllib3
 from anyio import from_thread, to_thread
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from kubernetes import client as kubernetes_client
-from kubernetes import config as kubernetes_config
 
 from chaos.model.errors import BadInput
 
@@ -58,12 +56,14 @@ class Kube:
     """One API server, as one user."""
 
     def __init__(self, configuration: Any) -> None:
+        from kubernetes.client import ApiClient  # Takes half a second, which other commands need not spend.
+
         configuration.socket_options = _KEEPALIVE
         configuration.connection_pool_maxsize = CONNECTIONS_MAX
         configuration.retries = False
         self.host = str(configuration.host)
         self._configuration = configuration
-        self._pool = kubernetes_client.ApiClient(configuration).rest_client.pool_manager
+        self._pool = ApiClient(configuration).rest_client.pool_manager
         self._threads = anyio.CapacityLimiter(CONNECTIONS_MAX)
 
     async def get(self, path: str, **query: object) -> Object:
@@ -198,13 +198,15 @@ class Kube:
 
 def connect(context: str | None = None) -> Kube:
     """The API server of a kubeconfig's context; inside a pod, without a kubeconfig, that of its own cluster."""
-    configuration = kubernetes_client.Configuration()
+    from kubernetes import client, config
+
+    configuration = client.Configuration()
     try:
-        kubernetes_config.load_kube_config(context=context, client_configuration=configuration)
-    except kubernetes_config.ConfigException as error:
+        config.load_kube_config(context=context, client_configuration=configuration)
+    except config.ConfigException as error:
         if context is None:
-            with suppress(kubernetes_config.ConfigException):
-                kubernetes_config.load_incluster_config(client_configuration=configuration)
+            with suppress(config.ConfigException):
+                config.load_incluster_config(client_configuration=configuration)
                 return Kube(configuration)
         raise BadInput(f"no cluster to talk to: {error}; set KUBECONFIG, or type --context NAME") from None
     return Kube(configuration)
