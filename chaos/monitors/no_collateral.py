@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from math import inf
 from typing import ClassVar, get_args
 
@@ -14,7 +14,8 @@ Death = events.MemberExited | events.TrainerFailed | events.MemberStarted | even
 class NoCollateral(Monitor[Limits]):
     """Members that no fault was to take away keep their incarnation and their trainer, from deploy until drain.
 
-    Those that a fault was aimed at which removes nobody are among them: a slow replica must not be lost.
+    Those that a fault was aimed at which removes nobody are among them: a slow replica must not be lost. So are those
+    that came back from a fault: once they have committed again, nothing excuses a second death.
 
     One lost replica that takes others with it is the difference between a hiccup and an outage: the job loses its
     quorum, or every replica, and with the last one all that was trained since the last checkpoint.
@@ -28,13 +29,13 @@ class NoCollateral(Monitor[Limits]):
         super().__init__(plan, limits)
         self._members = set(plan.members())
         self._deaths: list[Death] = []
-        self._aimed_s: dict[str, float] = {}
-        """Member -> when a fault that may take it away was first aimed at it."""
+        self._aimed: dict[str, list[events.FaultStarted]] = defaultdict(list)
+        """Member -> the faults that were aimed at it and may take it away."""
 
     def observe(self, event: AnyEvent, history: History) -> None:
         if isinstance(event, events.FaultStarted) and event.removes:
             for member in history.past.aimed[event.fault_id]:
-                self._aimed_s[member] = min(event.t_s, self._aimed_s.get(member, event.t_s))
+                self._aimed[member].append(event)
         if not isinstance(event, Death) or event.member not in self._members:
             return
         begins = isinstance(event, events.MemberStarted | events.TrainerStarted)
@@ -48,7 +49,7 @@ class NoCollateral(Monitor[Limits]):
         past = history.past
         deaths = [death for death in self._deaths if self._is_collateral(death, past)]
         by_member = {death.member: death for death in sorted(deaths, key=_telling)}
-        spared = self._members - set(self._aimed_s)
+        spared = self._members - set(self._aimed)
         exits = Counter(type(death) for death in deaths)[events.MemberExited]
         measures: dict[str, float | int | str | None] = {
             "members_not_hit": len(spared),
@@ -69,8 +70,15 @@ class NoCollateral(Monitor[Limits]):
         return self.finding(Outcome.PASS, reading, measures)
 
     def _is_collateral(self, death: Death, past: Past) -> bool:
-        """Nobody is to blame once the job is being ended or has ended, or for a member that a fault was aimed at."""
-        return death.t_s < min(past.drain_s, past.finished_s, self._aimed_s.get(death.member, inf))
+        """Nobody is to blame once the job is being ended or has ended, or for a member that a fault is taking away."""
+        aimed = self._aimed.get(death.member, ())
+        excused = any(one.t_s <= death.t_s <= _back_s(one, death.member, past) for one in aimed)
+        return death.t_s < min(past.drain_s, past.finished_s) and not excused
+
+
+def _back_s(started: events.FaultStarted, member: str, past: Past) -> float:
+    """When a member was back from a fault that was aimed at it; infinite when it was not, or was never hit."""
+    return next((past.back_s(hit) for hit in past.hits_by(started.fault_id) if hit.member == member), inf)
 
 
 def _telling(death: Death) -> int:

@@ -206,9 +206,25 @@ def _missed(member: str, before: int, past: Past) -> Iterator[int]:
 def _doubt(back: _Return, past: Past) -> str | None:
     if back.blind:
         return f"{back.member} came back, but some events of it did not arrive"
+    if unborn := _unborn(back.way):
+        return f"{back.member} came back, but {unborn}"
     hit_again = _next_hit_s(back.hit, past) < past.until_s
     if back.equal is None and not hit_again:
         return f"{back.member} came back {_after(back.hit, back.recovery_s)}, but no digest of it could be compared"
+    return None
+
+
+def _unborn(way: WayBack) -> str | None:
+    """What is missing of the birth of the life that a replica came back in. Its trainer alone may be a new one, too."""
+    struck, life = way.hit.struck, way.life
+    if life is struck or struck is None:
+        return None
+    if life.trainer is None:
+        return "no trainer was seen to be built in its new life"
+    if life.started is None:
+        return "its new life was not seen to begin" if life.incarnation != struck.incarnation else None
+    if life.incarnation <= struck.incarnation:
+        return f"its new life has the number {life.incarnation}, as if it were the one that was hit"
     return None
 
 

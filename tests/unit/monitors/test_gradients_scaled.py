@@ -108,7 +108,7 @@ def test_scales_that_were_not_measured() -> None:
 
 def test_events_that_did_not_arrive_make_it_unknown() -> None:
     story = steady().drop(about(events.Step, "replica-2", step=9))
-    story.now_s = 8.0
+    story.now_s = 9.7
     story.say(events.EventsLost, "replica-2", reason="seq jumps", count=1)
     findings = judge(story)
     assert findings["gradients_scaled"].outcome is Outcome.UNKNOWN

@@ -104,3 +104,23 @@ def test_nobody_may_be_lost_over_a_fault_that_removes_nobody() -> None:
     findings, broken = judge_live(story.say(events.MemberExited, "replica-1", status=1))
     assert findings["no_collateral"].outcome is Outcome.FAIL
     assert "no_collateral" in broken
+
+
+def test_nothing_excuses_a_second_death() -> None:
+    """A replica that came back and dies again died of something else than the fault."""
+    story = lost().restart("replica-1").train(9).build("replica-1").join("replica-1").train(4)
+    story.say(events.MemberExited, "replica-1", 0.1, status=1).wait(1.0)
+    findings, broken = judge_live(story.drain().end())
+    found = findings["no_collateral"]
+    assert found.outcome is Outcome.FAIL
+    assert found.reading.startswith("replica-1 exited with status 1")
+    assert found.measures["members_lost"] == 1
+    assert "no_collateral" in broken
+
+
+def test_a_second_fault_excuses_a_second_death() -> None:
+    story = lost().restart("replica-1").train(9).build("replica-1").join("replica-1").train(4)
+    story.kill("replica-1").wait(1.0).discard().regroup().train(2).restart("replica-1").train(9)
+    findings, broken = judge_live(story.build("replica-1").join("replica-1").train(9).drain().end())
+    assert not failing(findings)
+    assert not broken
