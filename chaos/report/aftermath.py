@@ -141,7 +141,7 @@ class Aftermath:
             yield Line(max(hit.t_s, gone.t_s), f"{hit.member} was gone, with its life {gone.incarnation}.")
         back = next(self.past.commits_after(hit), None)
         if back is None:
-            yield Line(max(hit.t_s, min(hit.due_s, self.past.until_s)) + 0.001, self._stayed_away(hit))
+            yield Line(self.past.until_s, self._stayed_away(hit))
             return
         life, commit = back
         yield Line(commit.t_s, self._return(hit, life, commit))

@@ -289,12 +289,16 @@ class _Account:
     # What was not passed.
 
     def _not_passed(self) -> Iterator[str]:
-        readings = {f"{finding.monitor}: {finding.reading}" for finding in self._verdict.findings}
+        """Reasons that no monitor gave, then what monitors found; those that say the same together."""
+        findings = [finding for finding in self._verdict.findings if finding.outcome is not Outcome.PASS]
+        readings = {f"{finding.monitor}: {finding.reading}" for finding in findings}
         yield from (f"The run: {reason}." for reason in self._verdict.reasons if reason not in readings)
-        for finding in self._verdict.findings:
-            if finding.outcome is not Outcome.PASS:
-                yield f"{finding.monitor} {finding.outcome.value}: {finding.reading}"
-                yield from self._shown(finding)
+        alike: dict[tuple[str, str], list[Finding]] = {}
+        for finding in findings:
+            alike.setdefault((finding.outcome.value, finding.reading), []).append(finding)
+        for (outcome, reading), group in alike.items():
+            yield f"{', '.join(finding.monitor for finding in group)} {outcome}: {reading}"
+            yield from self._shown(group[0]) if len(group) == 1 else ()
 
     def _shown(self, finding: Finding) -> Iterator[str]:
         """The events that a finding points at, as sentences."""
