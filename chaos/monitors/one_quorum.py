@@ -28,6 +28,9 @@ class OneQuorum(Monitor[Limits]):
         self._replicas = frozenset(plan.replicas())
         self._lighthouse_starts_s: list[float] = []
         self._quorums: dict[int, list[events.Quorum]] = defaultdict(list)
+        self._own: dict[str, events.Quorum] = {}
+        """Member -> the quorum that it told of last."""
+        self._overcounted: list[tuple[str, list[int]]] = []
 
     def observe(self, event: AnyEvent, history: History) -> None:
         found: tuple[str, list[int]] | None = None
@@ -35,8 +38,12 @@ class OneQuorum(Monitor[Limits]):
             case events.Step():
                 if event.step in history.past.uneven and self.broken is None:
                     found = _split(event.step, history.past)
+                own = self._own.get(event.member)
+                if own and event.participants > len(own.members or ()) and own.quorum_id == event.quorum_id:
+                    found = found or self._overcount(event, own, history.past)
             case events.Quorum() if event.members is not None and event.t_s < history.past.drain_s:
                 self._quorums[event.quorum_id].append(event)
+                self._own[event.member] = event
                 found = self._reused(event) or self._joined(event)
             case events.LighthouseStarted():
                 insort(self._lighthouse_starts_s, event.t_s)
@@ -59,7 +66,7 @@ class OneQuorum(Monitor[Limits]):
             "splits": len(splits),
             "reused_ids": len(reused),
         }
-        for violations in (splits, reused, joined):
+        for violations in (splits, reused, joined, self._overcounted):
             if violations:
                 reading, evidence = violations[0]
                 more = f"; {len(violations) - 1} more such" if len(violations) > 1 else ""
@@ -80,11 +87,25 @@ class OneQuorum(Monitor[Limits]):
         return f"quorum {quorum.quorum_id} was {listed(before)}, then {listed(after)}", [known.seq, quorum.seq]
 
     def _joined(self, quorum: events.Quorum) -> tuple[str, list[int]] | None:
-        """Whether somebody else is in a quorum."""
-        strangers = sorted(set(quorum.members or ()).difference(self._replicas))
-        if not strangers:
+        """Whether somebody else is in a quorum, or the member that tells of it is not."""
+        members = set(quorum.members or ())
+        if strangers := sorted(members - self._replicas):
+            return f"quorum {quorum.quorum_id} took in {listed(strangers)}, which is not of this job", [quorum.seq]
+        if quorum.member in members:
             return None
-        return f"quorum {quorum.quorum_id} took in {listed(strangers)}, which is not of this job", [quorum.seq]
+        return f"{quorum.member} is in quorum {quorum.quorum_id}, which is {listed(sorted(members))}", [quorum.seq]
+
+    def _overcount(self, step: events.Step, quorum: events.Quorum, past: Past) -> tuple[str, list[int]] | None:
+        """A commit for which the gradients were divided by more than the quorum has members."""
+        if not step.committed or step.t_s >= past.drain_s:
+            return None
+        found = (
+            f"{step.member} committed step {step.step} as one of {counted(step.participants, 'participant')} "
+            f"of quorum {quorum.quorum_id}, which is {listed(quorum.members or ())}",
+            [quorum.seq, step.seq],
+        )
+        self._overcounted.append(found)
+        return found
 
     def _era(self, quorum: events.Quorum) -> int:
         return bisect_right(self._lighthouse_starts_s, quorum.t_s)

@@ -153,3 +153,24 @@ def test_no_commits_at_all() -> None:
 
 def test_lost_before_any_return_is_still_one_quorum() -> None:
     assert judge(lost().drain().end())["one_quorum"].outcome is Outcome.PASS
+
+
+def test_a_member_that_its_quorum_does_not_name() -> None:
+    story = lost_and_back().alter(about(events.Quorum, quorum_id=1), members=("replica-0", "replica-1"))
+    findings, broken = judge_live(story)
+    found = findings["one_quorum"]
+    assert found.outcome is Outcome.FAIL
+    assert found.reading == "replica-2 is in quorum 1, which is replica-0 and replica-1"
+    assert "one_quorum" in broken
+
+
+def test_more_participants_than_the_quorum_has_members() -> None:
+    story = lost_and_back().alter(about(events.Step, step=7), participants=4)
+    findings, broken = judge_live(story)
+    found = findings["one_quorum"]
+    assert found.outcome is Outcome.FAIL
+    assert found.reading == (
+        "replica-0 committed step 7 as one of 4 participants of quorum 1, which is replica-0, replica-1 and replica-2; "
+        "2 more such"
+    )
+    assert "one_quorum" in broken
