@@ -55,6 +55,15 @@ def test_lighthouse_inside_the_controller(capsys: pytest.CaptureFixture[str]) ->
     assert "--lighthouse" not in work.roles["controller"].command
 
 
+def test_stock_timers_leave_monarch_as_it_comes_but_for_orphans(capsys: pytest.CaptureFixture[str]) -> None:
+    tuned = described(capsys=capsys).env
+    stock = described("--set", "monarch_timers=stock", "--set", "orphan_timeout_s=60", capsys=capsys).env
+    assert "HYPERACTOR_MESH_SUPERVISION_POLL_FREQUENCY" in tuned
+    assert {name: value for name, value in stock.items() if name.startswith("HYPERACTOR")} == {
+        "HYPERACTOR_MESH_ORPHAN_TIMEOUT": "60s"
+    }
+
+
 def test_describe_does_not_import_torch() -> None:
     code = "import sys; from training.__main__ import main; main(['describe'])"
     code += "; sys.stderr.write(str('torch' in sys.modules))"
