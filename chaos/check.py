@@ -17,15 +17,17 @@ from chaos import journal
 from chaos.api import Monitor
 from chaos.load import convert
 from chaos.model.errors import BadInput
-from chaos.model.events import AnyEvent
+from chaos.model.events import AnyEvent, RunStarted
 from chaos.model.experiment import Expect
 from chaos.model.history import History
 from chaos.model.plan import Plan
 from chaos.model.verdict import Expectation, Finding, Outcome, Verdict
+from chaos.model.wording import listed
 from chaos.registry import monitors
 
 PLAN = "plan.json"
 VERDICT = "verdict.json"
+PHASES = ("deploy", "baseline", "disturb", "quiesce", "drain")
 
 
 class Judges:
@@ -39,6 +41,8 @@ class Judges:
         for name, limits in chosen.items():
             kind = monitors()[name]
             self.monitors.append(kind(plan, convert(limits or {}, kind.limits, f"monitors.{name}")))
+        self._second: RunStarted | None = None
+        """The begin of another run in the same journal."""
         watching = [monitor for monitor in self.monitors if type(monitor).observe is not Monitor.observe]
         self._observers = {
             kind: [monitor.observe for monitor in watching if issubclass(kind, monitor.watches)]
@@ -47,6 +51,8 @@ class Judges:
 
     def observe(self, event: AnyEvent) -> None:
         """Take one event in."""
+        if isinstance(event, RunStarted) and self.history.past.begun is not None:
+            self._second = self._second or event
         self.history.apply(event)
         for observe in self._observers[type(event)]:
             observe(event, self.history)
@@ -69,6 +75,11 @@ class Judges:
         elif not past.ended.completed:
             doubts.append(f"the run was broken off: {past.ended.reason}")
         doubts += [f"the {failed.phase} phase failed: {failed.reason}" for failed in past.phases_failed]
+        if self._second is not None:
+            doubts.append(f"the journal holds more than one run: another one begins at event {self._second.seq}")
+        left_out = [phase for phase in PHASES if phase not in past.phases]
+        if past.completed and left_out and not past.phases_failed:
+            doubts.append(f"the run left out {listed(left_out)}")
         outcome, expect = self._outcome(findings, doubts), self.plan.experiment.expect
         return Verdict(
             outcome=outcome,
