@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import time
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,22 +16,28 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from chaos.model.events import EventsLost, MemberExited, TrainerStarted
-from chaos.model.injections import Delete, Evict, HeldInjection, NodeInjection, OneShot, Proof, Signal
+from chaos.model.injections import Delete, Evict, HeldInjection, Launch, NodeInjection, OneShot, Proof, Signal
 from chaos.model.ports import Deployment, Emit, Hold, InjectionRefused, PlatformLost
-from chaos.model.topology import Restart
+from chaos.model.topology import Placement, Restart
 from chaos.platforms.kubernetes.client import Kube, KubeError, Object
 from chaos.platforms.kubernetes.entry import ENTERED
 from chaos.platforms.kubernetes.lives import Entered, Life, Lives
 from chaos.platforms.kubernetes.logs import PodLog
-from chaos.platforms.kubernetes.objects import CONTROLLER, CONTROLLER_GRACE_S, MEMBER, MEMBER_GRACE_S, Names
+from chaos.platforms.kubernetes.objects import CONTROLLER, CONTROLLER_GRACE_S, MEMBER, MEMBER_GRACE_S, Names, bare
 from chaos.platforms.kubernetes.orders import Orders
 
 STOP_SLACK_S = 10.0
 """For the API server and the kubelet to come to it, on top of the grace that the pods have."""
+LAUNCH_S = 60.0
+"""For a member on demand to be started and to say that its trainer runs."""
+LOOK_S = 0.02
 HOPELESS = ("ErrImageNeverPull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError")
 BACK_OFF = "CrashLoopBackOff"
 
 _ENTERED = f'{{"kind": "{ENTERED}"'.encode()
+
+
+Start = Callable[[Placement], Awaitable[None]]
 
 
 @dataclass
@@ -48,10 +55,19 @@ class Pod:
 
 
 class KubernetesCluster:
-    """Implements `chaos.model.ports.Cluster`. `nodes` are the plan's names of the cluster's nodes."""
+    """Implements `chaos.model.ports.Cluster`. `nodes` are the plan's names of the cluster's nodes; `start` makes what
+    keeps a member alive.
+    """
 
     def __init__(
-        self, kube: Kube, names: Names, deployment: Deployment, emit: Emit, orders: Orders, nodes: dict[str, str]
+        self,
+        kube: Kube,
+        names: Names,
+        deployment: Deployment,
+        emit: Emit,
+        orders: Orders,
+        nodes: dict[str, str],
+        start: Start,
     ) -> None:
         self._kube = kube
         self._names = names
@@ -59,6 +75,7 @@ class KubernetesCluster:
         self._emit = emit
         self._orders = orders
         self._nodes = nodes
+        self._start = start
         epoch_wall_s = time.time() - (time.monotonic() - deployment.epoch_mono_s)
         self._roles = deployment.workload.members()
         self._lives = Lives(self._roles, epoch_wall_s)
@@ -106,12 +123,47 @@ class KubernetesCluster:
     def hold(self, injection: HeldInjection) -> AbstractAsyncContextManager[Hold]:
         if isinstance(injection, NodeInjection):
             raise InjectionRefused(f"{injection.target}: faults on whole nodes are not made on Kubernetes yet")
+        if isinstance(injection, Launch):
+            return self._launch(injection.target)
         return self._orders.hold(injection, self._lives.alive(injection.target), self._lives.addresses())
+
+    @asynccontextmanager
+    async def _launch(self, member: str) -> AsyncIterator[Hold]:
+        """A bare pod, for one life."""
+        (place,) = (place for place in self._deployment.topology.placements if place.member == member)
+        held: Hold | None = None
+        try:
+            await self._start(place)
+            with anyio.move_on_after(LAUNCH_S):
+                while member not in self._lives or self._lives[member].trainer is None:
+                    await anyio.sleep(LOOK_S)
+            life = self._lives.alive(member)
+            if life.trainer is None:
+                raise InjectionRefused(f"no trainer came to run in {member}; see members/{member}")
+            held = Hold(member, Proof(member, life.incarnation, f"{member} runs in pod {life.uid}, and so its trainer"))
+            yield held
+        except KubeError as error:
+            raise InjectionRefused(str(error)) from error
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._end_launched(member, held)
+
+    async def _end_launched(self, member: str, held: Hold | None) -> None:
+        try:
+            evidence = f"{member} had ended by itself"
+            if member in self._lives:
+                evidence = (await self.inject(Delete(member))).evidence
+            if held is not None:
+                held.reverted = Proof(member, held.proof.incarnation, evidence)
+            await self._kube.delete(f"{self._names.core}/pods/{self._names.pod(member)}")
+        except (InjectionRefused, KubeError) as error:
+            if held is not None:
+                held.trouble = str(error)
 
     async def _retire(self, member: str) -> None:
         """End a member as its StatefulSet does, with the pod's grace; it is not started again."""
         with suppress(KubeError):  # What cannot be ended in order is removed with everything else.
-            if self._deployment.topology.restart is Restart.NEVER:
+            if bare(self._deployment, self._roles[member]):
                 await self._kube.delete(f"{self._names.core}/pods/{self._names.pod(member)}")
             else:
                 await self._kube.merge(f"{self._names.sets}/{self._names.set(member)}", {"spec": {"replicas": 0}})
@@ -130,7 +182,7 @@ class KubernetesCluster:
 
     async def _replace(self, pod: Pod) -> None:
         """Take the object of a pod away, so that its StatefulSet makes another one, with another address."""
-        if self._deployment.topology.restart is Restart.NEVER or pod.replaced:
+        if bare(self._deployment, self._roles[pod.member]) or pod.replaced:
             return
         pod.replaced = True
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid}}

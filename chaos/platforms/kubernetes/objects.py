@@ -116,13 +116,18 @@ def service(names: Names, owner: Object) -> Object:
     return {**owned(names, owner, "Service", "v1", names.run), "spec": spec}
 
 
+def bare(deployment: Deployment, role: str) -> bool:
+    """Whether members of the role are pods that nothing starts again."""
+    return deployment.topology.restart is Restart.NEVER or deployment.workload.roles[role].on_demand
+
+
 def member(
     names: Names, owner: Object, place: Placement, node: str, deployment: Deployment, options: Options
 ) -> Object:
     """What keeps one member alive."""
     labels = {RUN: names.run, MEMBER: place.member, ROLE: place.role}
     spec = _pod(names, place, node, deployment, options)
-    if deployment.topology.restart is Restart.NEVER:
+    if bare(deployment, place.role):
         head = owned(names, owner, "Pod", "v1", names.pod(place.member), labels)
         host = {"hostname": names.pod(place.member), "restartPolicy": "Never"}
         return {**head, "spec": {**spec, **host}}

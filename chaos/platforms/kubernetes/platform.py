@@ -18,11 +18,11 @@ import anyio
 
 from chaos.model.errors import BadInput
 from chaos.model.ports import Cluster, Deployment, Emit, PlatformLost
-from chaos.model.topology import CONTROL_NODE, Topology
+from chaos.model.topology import CONTROL_NODE, Placement, Topology
 from chaos.platforms.kubernetes import objects, preflight, sweep
 from chaos.platforms.kubernetes.client import Kube, KubeError, Object, connect
 from chaos.platforms.kubernetes.clocks import micro_time
-from chaos.platforms.kubernetes.cluster import KubernetesCluster
+from chaos.platforms.kubernetes.cluster import KubernetesCluster, Start
 from chaos.platforms.kubernetes.objects import LEASE_TTL_S, Names
 from chaos.platforms.kubernetes.options import Options
 from chaos.platforms.kubernetes.orders import Orders
@@ -68,29 +68,35 @@ class KubernetesPlatform:
             raise PlatformLost(str(error)) from error
         orders = Orders(kube, names, lease, options.nics())
         plan_names = {node: planned for planned, node in nodes.items()}
-        cluster = KubernetesCluster(kube, names, deployment, emit, orders, plan_names)
+
+        async def start(place: Placement) -> None:
+            body = objects.member(names, lease, place, nodes[place.node], deployment, options)
+            await kube.create(f"{names.core}/pods" if body["kind"] == "Pod" else names.sets, body)
+
+        cluster = KubernetesCluster(kube, names, deployment, emit, orders, plan_names, start)
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_renew, kube, names)
                 tasks.start_soon(cluster.serve)
-                await self._create(kube, names, lease, deployment, nodes)
+                await _create(kube, names, lease, deployment, options, start)
                 yield cluster
                 tasks.cancel_scope.cancel()
         finally:
             with anyio.CancelScope(shield=True):
                 await sweep.remove(kube, names)
 
-    async def _create(
-        self, kube: Kube, names: Names, lease: Object, deployment: Deployment, nodes: dict[str, str]
-    ) -> None:
-        try:
-            await kube.create(f"{names.core}/configmaps", objects.config(names, lease, deployment, self._options))
-            await kube.create(f"{names.core}/services", objects.service(names, lease))
-            for place in deployment.topology.placements:
-                body = objects.member(names, lease, place, nodes[place.node], deployment, self._options)
-                await kube.create(f"{names.core}/pods" if body["kind"] == "Pod" else names.sets, body)
-        except KubeError as error:
-            raise PlatformLost(str(error)) from error
+
+async def _create(
+    kube: Kube, names: Names, lease: Object, deployment: Deployment, options: Options, start: Start
+) -> None:
+    try:
+        await kube.create(f"{names.core}/configmaps", objects.config(names, lease, deployment, options))
+        await kube.create(f"{names.core}/services", objects.service(names, lease))
+        for one in deployment.topology.placements:
+            if not deployment.workload.roles[one.role].on_demand:
+                await start(one)
+    except KubeError as error:
+        raise PlatformLost(str(error)) from error
 
 
 def place(topology: Topology, available: list[str]) -> dict[str, str]:

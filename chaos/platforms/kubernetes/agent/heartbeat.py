@@ -35,7 +35,7 @@ async def beat(kube: Kube, node: str) -> None:
 
 def capabilities() -> frozenset[str]:
     """By the names of `injections.needs`. Not here: what is done to nodes as a whole, and to names."""
-    found = {"disk", "freeze", "links"}
+    found = {"disk", "freeze", "launch", "links"}
     if shutil.which("nft"):
         found.add("nft")
     if os.path.isdir("/sys/module/sch_netem"):
