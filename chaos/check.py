@@ -31,10 +31,11 @@ PHASES = ("deploy", "baseline", "disturb", "quiesce", "drain")
 
 
 class Judges:
-    """The monitors of one plan over one history."""
+    """The monitors of one plan over one history. `stored` is the digest of a plan that was read from a file."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, stored: str | None = None) -> None:
         self.plan = plan
+        self._digest = stored or digest(plan)
         self.history = History(plan.topology)
         self.monitors: list[Monitor[Any]] = []
         chosen = {name: None for name, kind in monitors().items() if kind.proves} | plan.experiment.monitors
@@ -68,7 +69,7 @@ class Judges:
         doubts = [f"the journal is flawed: {flaw}" for flaw in flaws]
         if past.begun is None:
             doubts.append("the journal does not begin with the run's start")
-        elif past.begun.plan != digest(self.plan):
+        elif past.begun.plan != self._digest:
             doubts.append("the plan is not the one that was run: plan.json was changed or exchanged")
         if past.ended is None:
             doubts.append("the journal has no end: the run was cut off")
@@ -118,15 +119,20 @@ def _compared(expect: Expect, outcome: Outcome, findings: tuple[Finding, ...]) -
 
 def digest(plan: Plan) -> str:
     """A fingerprint of the plan, kept in the journal so that a verdict is about the plan that was run."""
-    return hashlib.sha256(msgspec.json.encode(plan, order="deterministic")).hexdigest()[:16]
+    return _digest(msgspec.to_builtins(plan))
+
+
+def _digest(data: Any) -> str:
+    """Of the data as they stand, so that a later version with more keys knows the plan of an earlier one again."""
+    return hashlib.sha256(msgspec.json.encode(data, order="deterministic")).hexdigest()[:16]
 
 
 def check(run_dir: Path) -> Verdict:
     """The verdict of a stored run from its plan and journal alone. Raises BadInput."""
     reading = journal.Reading(run_dir / journal.NAME)
     try:
-        plan = msgspec.json.decode((run_dir / PLAN).read_bytes(), type=Plan)
-        judges = Judges(plan)
+        data = msgspec.json.decode((run_dir / PLAN).read_bytes())
+        judges = Judges(msgspec.convert(data, Plan), _digest(data))
         for event in reading.events():
             judges.observe(event)
     except OSError as error:
