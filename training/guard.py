@@ -2,7 +2,8 @@
 
 One NaN in one replica's gradient is in every replica's after the exchange, and in every weight after the commit. All of
 them see the same gradients, so all vote the same. A flipped bit that leaves the norm finite passes: nothing here can
-tell it from a hard batch.
+tell it from a hard batch. A discarded step is tried again with the same batch; one that is the fault of the batch or of
+the state fails for ever, as any step that cannot be committed does: nothing is lost, and nothing goes on.
 """
 
 from __future__ import annotations
