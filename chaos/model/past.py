@@ -45,6 +45,7 @@ class _Lookup:
 
     timelines: dict[str, Timeline] = field(default_factory=dict)
     absences: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    moves: list[Commit] = field(default_factory=list)
 
 
 @dataclass
@@ -166,8 +167,7 @@ class Past:
                 hit.struck.doomed = event
 
     def _apply_step(self, event: Step) -> None:
-        lives = self.lives[event.member]
-        life = lives[-1] if lives and lives[-1].incarnation == event.incarnation else self._life(event)
+        life = self.life_of(event)
         if not event.committed:
             life.discards.append(event)
             return
@@ -213,6 +213,11 @@ class Past:
     def _lose(self, event: EventsLost | Unknown) -> None:
         self.blind.append(event)
         self._blind_seqs[event.member].append(event.seq)
+
+    def life_of(self, event: Step) -> Life:
+        """The life in which a step was tried."""
+        lives = self.lives[event.member]
+        return lives[-1] if lives and lives[-1].incarnation == event.incarnation else self._life(event)
 
     def _life(self, event: AnyEvent) -> Life:
         lives = self.lives[event.member]
@@ -284,10 +289,13 @@ class Past:
 
     def moves(self) -> list[Commit]:
         """The first commit of each step that was new to the whole job, in the order of time."""
-        time_s = attrgetter("t_s")
-        firsts = sorted((min(commits, key=time_s) for commits in self.commits.values()), key=time_s)
-        tops = accumulate((commit.step for commit in firsts), max, initial=0)
-        return [commit for commit, top in zip(firsts, tops, strict=False) if commit.step > top]
+        known = self._known
+        if not known.moves:
+            time_s = attrgetter("t_s")
+            firsts = sorted((min(commits, key=time_s) for commits in self.commits.values()), key=time_s)
+            tops = accumulate((commit.step for commit in firsts), max, initial=0)
+            known.moves.extend(commit for commit, top in zip(firsts, tops, strict=False) if commit.step > top)
+        return known.moves
 
     def member_commits(self, member: str) -> list[Commit]:
         """What a member committed in all its lives, in order."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 from chaos.api import AnyEvent, Finding, History, Limits, Monitor, Outcome, Past, Plan, counted, events
 
 
-@dataclass
+@dataclass(slots=True)
 class _Run:
     """Steps in a row that counted batches in a row: step `first` the batch `first + ahead`, and so on to `last`."""
 
@@ -26,29 +26,35 @@ class _Run:
         return self.first <= step <= self.last or self.first <= batch - self.ahead <= self.last
 
 
-@dataclass
+@dataclass(slots=True)
 class _Shard:
     """What was counted of one member's shard, over all its lives."""
 
     runs: list[_Run] = field(default_factory=list)
+    step: int = 0
+    """The highest step that counted a batch."""
     newest: int = 0
     """The highest number of a batch that was counted."""
     counted: int = 0
-    _step: int = 0
 
     def count(self, step: int, batch: int) -> _Run | None:
         """Take a commit in; the run of earlier ones that it contradicts, if any."""
         # Almost always both numbers are new highest ones, which no earlier run can know.
-        earlier = [] if step > self._step and batch > self.newest else self.runs
+        earlier = [] if step > self.step and batch > self.newest else self.runs
         denied = next((run for run in earlier if run.denies(step, batch)), None)
         if any(run.holds(step, batch) for run in earlier):
             return denied
-        if self.runs and (step, batch) == (self.runs[-1].last + 1, self.runs[-1].last + 1 + self.runs[-1].ahead):
-            self.runs[-1].last = step
+        last = self.runs[-1] if self.runs else None
+        if last is not None and step == last.last + 1 and batch == step + last.ahead:
+            last.last = step
         else:
             self.runs.append(_Run(step, step, batch - step))
-        self.counted += denied is None
-        self.newest, self._step = max(self.newest, batch), max(self._step, step)
+        if denied is None:
+            self.counted += 1
+        if batch > self.newest:
+            self.newest = batch
+        if step > self.step:
+            self.step = step
         return denied
 
 
@@ -79,7 +85,9 @@ class DataOnce(Monitor[Limits]):
         if event.batch is None:
             self._untold += 1
             return
-        shard = self._shards.setdefault(event.member, _Shard())
+        shard = self._shards.get(event.member)
+        if shard is None:
+            shard = self._shards[event.member] = _Shard()
         denied = shard.count(event.step, event.batch)
         if denied is None:
             return

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from chaos.api import AnyEvent, Finding, History, Limits, Monitor, Outcome, Plan, counted, events
+from chaos.api import AnyEvent, Commit, Finding, History, Life, Limits, Monitor, Outcome, Past, Plan, counted, events
 
 
 class GradientsScaledLimits(Limits, frozen=True):
@@ -19,25 +19,8 @@ class GradientsScaledLimits(Limits, frozen=True):
     that gradients are exchanged in, less than one replica too many among 64, which is 1/64."""
 
 
-Key = tuple[int, int]
-"""A step and the quorum it was committed in."""
 Wrong = tuple[str, tuple[int, ...]]
 """What does not fit, in words and journal positions."""
-
-
-@dataclass(slots=True)
-class _Exchange:
-    """One step in one quorum. Replicas are bits: those who contributed, and those who tried in vain.
-
-    `participants` is the number that the first commit of it tells, by `teller` at journal position `seq`.
-    """
-
-    participants: int = 0
-    teller: str = ""
-    seq: int = -1
-    contributors: int = 0
-    discards: int = 0
-    measured: bool = False
 
 
 class GradientsScaled(Monitor[GradientsScaledLimits]):
@@ -52,82 +35,44 @@ class GradientsScaled(Monitor[GradientsScaledLimits]):
 
     name: ClassVar[str] = "gradients_scaled"
     safety: ClassVar[bool] = True
-    watches: ClassVar[tuple[type[events.Event], ...]] = (events.TrainerStarted, events.Quorum, events.Step)
+    watches: ClassVar[tuple[type[events.Event], ...]] = (events.Step,)
     limits: ClassVar[type[Limits]] = GradientsScaledLimits
 
     def __init__(self, plan: Plan, limits: GradientsScaledLimits) -> None:
         super().__init__(plan, limits)
-        self._bit = {replica: 1 << index for index, replica in enumerate(plan.replicas())}
-        self._exchanges: dict[Key, _Exchange] = {}
-        self._next: dict[tuple[str, int], int] = {}
-        """Life -> the step that it tries next."""
-        self._unheard: Counter[int] = Counter()
-        """Step -> lives that may have contributed to it and ended before they could say so."""
-        self._wrong: dict[Key, Wrong] = {}
-        self._worst_scale: float | None = None
+        self._measured = self._unmeasured = 0
+        self._worst_scale = 1.0
+        self._off: dict[int, Wrong] = {}
+        """Step -> its first commit whose scale is off."""
 
     def observe(self, event: AnyEvent, history: History) -> None:
-        if event.t_s >= history.past.drain_s:
+        assert isinstance(event, events.Step)
+        past, scale = history.past, event.gradient_scale
+        if not event.committed or event.t_s >= past.drain_s:
             return
-        life = (event.member, event.incarnation)
-        match event:
-            case events.TrainerStarted() if life in self._next:
-                self._unheard[self._next.pop(life)] += 1
-            case events.Quorum():
-                self._next[life] = event.max_step + 1
-            case events.Step() if event.member in self._bit:
-                self._next[life] = event.step + event.committed
-                self._take(event)
-            case _:
-                pass
-
-    def _take(self, event: events.Step) -> None:
-        key = (event.step, event.quorum_id)
-        exchange = self._exchanges.get(key)
-        if exchange is None:
-            exchange = self._exchanges[key] = _Exchange()
-        if not event.committed:
-            exchange.discards |= self._bit[event.member]
-            return
-        if not exchange.teller:
-            exchange.participants, exchange.teller, exchange.seq = event.participants, event.member, event.seq
-        if not event.healing:
-            exchange.contributors |= self._bit[event.member]
-            exchange.measured |= event.gradient_scale is not None
-        if wrong := self._misfit(event, exchange):
-            self._wrong.setdefault(key, (wrong, (exchange.seq, event.seq)))
-            if self.broken is None:
-                self.broken = self.finding(Outcome.FAIL, wrong, evidence=(exchange.seq, event.seq))
-
-    def _misfit(self, event: events.Step, exchange: _Exchange) -> str | None:
-        """What does not fit in a commit, given the others of the same step and quorum."""
-        of, scale = f"step {event.step} in quorum {event.quorum_id}", event.gradient_scale
-        if event.participants != exchange.participants:
-            return (
-                f"of {of} {exchange.teller} says that {exchange.participants} took part, "
-                f"{event.member} says {event.participants}"
-            )
-        if exchange.contributors.bit_count() > exchange.participants:
-            return f"{exchange.contributors.bit_count()} replicas contributed to {of}, divided by {event.participants}"
         if scale is None:
-            return None
-        if self._worst_scale is None or abs(scale - 1) > abs(self._worst_scale - 1):
-            self._worst_scale = scale
-        if abs(scale - 1) <= self.limit.scale_error_max:
-            return None
-        among = counted(event.participants, "participant")
-        return f"{event.member} committed {of} with gradients scaled by {scale:.4g} ({among})"
+            self._unmeasured += not event.healing
+        else:
+            self._measured += 1
+            if abs(scale - 1) > abs(self._worst_scale - 1):
+                self._worst_scale = scale
+            if abs(scale - 1) > self.limit.scale_error_max:
+                self._off.setdefault(event.step, (_said_off(event, scale), (event.seq,)))
+        if self.broken is not None or not (self._off or event.step in past.uneven):
+            return
+        if wrong := self._off.get(event.step) or _misfit(event.step, past):
+            self.broken = self.finding(Outcome.FAIL, wrong[0], evidence=wrong[1])
 
     def conclude(self, history: History) -> Finding:
-        committed = {key: one for key, one in self._exchanges.items() if one.contributors}
-        unmeasured = sum(not one.measured for one in committed.values())
-        missing = history.past.missing(self.plan.replicas())
-        wrong = self._wrong if missing else self._overcounted(committed) | self._wrong
+        past = history.past
+        missing = past.missing(self.plan.replicas())
+        wrong = {} if missing else dict(_overcounted(past))
+        wrong |= {step: misfit for step in past.uneven if (misfit := _misfit(step, past))} | self._off
         measures: dict[str, float | int | str | None] = {
-            "exchanges": len(committed),
-            "exchanges_measured": len(committed) - unmeasured,
-            "exchanges_wrong": len(wrong),
-            "worst_scale": self._worst_scale,
+            "steps_checked": len(past.commits),
+            "steps_wrong": len(wrong),
+            "scales_measured": self._measured,
+            "worst_scale": self._worst_scale if self._measured else None,
         }
         if wrong:
             reading, evidence = wrong[min(wrong)]
@@ -135,26 +80,69 @@ class GradientsScaled(Monitor[GradientsScaledLimits]):
             return self.finding(Outcome.FAIL, reading + more, measures, evidence)
         if missing:
             return self.finding(Outcome.UNKNOWN, missing, measures)
-        if not committed:
+        if not past.commits:
             return self.finding(Outcome.UNKNOWN, "no step was committed", measures)
-        if unmeasured:
-            reading = f"the scale of gradients was not measured at {unmeasured} of {counted(len(committed), 'step')}"
+        if self._unmeasured:
+            reading = f"{counted(self._unmeasured, 'commit')} told of no scale"
             return self.finding(Outcome.UNKNOWN, reading, measures)
-        reading = f"the gradients of {counted(len(committed), 'step')} were divided by the number of their contributors"
+        steps = counted(len(past.commits), "step")
+        reading = f"the gradients of {steps} were divided by the number of their contributors"
         return self.finding(Outcome.PASS, reading, measures)
 
-    def _overcounted(self, committed: dict[Key, _Exchange]) -> dict[Key, Wrong]:
-        """Exchanges that were divided by more replicas than can have contributed.
 
-        A replica that died or was stopped before it could say so may have contributed, and so may one whose own commit
-        failed.
-        """
-        unheard = self._unheard + Counter(self._next.values())
-        found: dict[Key, Wrong] = {}
-        for (step, quorum_id), one in committed.items():
-            most = (one.contributors | one.discards).bit_count() + unheard[step]
-            if one.participants > most:
-                of = f"step {step} in quorum {quorum_id}"
-                said = f"{of} was divided by {one.participants}, and {most} contributed at most"
-                found[step, quorum_id] = (said, (one.seq,))
-        return found
+def _said_off(event: events.Step, scale: float) -> str:
+    among = counted(event.participants, "participant")
+    of = f"step {event.step} in quorum {event.quorum_id}"
+    return f"{event.member} committed {of} with gradients scaled by {scale:.4g} ({among})"
+
+
+def _misfit(step: int, past: Past) -> Wrong | None:
+    """Replicas of one exchange that divided by different numbers, or by fewer than they were."""
+    for quorum_id, group in _exchanges(step, past).items():
+        of, first = f"step {step} in quorum {quorum_id}", group[0]
+        for commit in group:
+            if commit.participants != first.participants:
+                said = f"{first.member} divided {of} by {first.participants}, {commit.member} by {commit.participants}"
+                return said, (first.seq, commit.seq)
+        contributors = {commit.member for commit in group if not commit.healing}
+        if len(contributors) > first.participants:
+            said = f"{counted(len(contributors), 'replica')} contributed to {of}, divided by {first.participants}"
+            return said, tuple(commit.seq for commit in group)
+    return None
+
+
+def _overcounted(past: Past) -> Iterator[tuple[int, Wrong]]:
+    """Steps that were divided by more replicas than can have contributed.
+
+    A replica that died or was stopped before it could say so may have contributed, and so may one whose own commit
+    failed.
+    """
+    unheard = Counter(_next_try(life) for lives in past.lives.values() for life in lives)
+    tried_in_vain: dict[tuple[int, int], set[str]] = defaultdict(set)
+    for discard in (one for lives in past.lives.values() for life in lives for one in life.discards):
+        tried_in_vain[discard.step, discard.quorum_id].add(discard.member)
+    for step, commits in past.commits.items():
+        if step not in past.contested and sum(not one.healing for one in commits) >= commits[0].participants:
+            continue
+        for quorum_id, group in _exchanges(step, past).items():
+            there = {commit.member for commit in group if not commit.healing} | tried_in_vain[step, quorum_id]
+            most, divided_by = len(there) + unheard[step], group[0].participants
+            if divided_by > most:
+                said = f"step {step} in quorum {quorum_id} was divided by {divided_by}, and {most} contributed at most"
+                yield step, (said, (group[0].seq,))
+
+
+def _exchanges(step: int, past: Past) -> dict[int, list[Commit]]:
+    """The commits of a step, by quorum."""
+    groups: dict[int, list[Commit]] = defaultdict(list)
+    for commit in past.commits[step]:
+        groups[commit.quorum_id].append(commit)
+    return groups
+
+
+def _next_try(life: Life) -> int:
+    """The step that a life was about to try when it was last heard of; 0 when it had no quorum."""
+    words = [(commit.t_s, commit.step + 1) for commit in life.commits[-1:]]
+    words += [(discard.t_s, discard.step) for discard in life.discards[-1:]]
+    words += [(quorum.t_s, quorum.max_step + 1) for quorum in life.quorums[-1:]]
+    return max(words, default=(0.0, 0))[1]

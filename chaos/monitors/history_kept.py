@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_left
 from typing import ClassVar
 
 from chaos.api import AnyEvent, Commit, Finding, History, Limits, Monitor, Outcome, Past, Plan, counted, events
-
-
-@dataclass
-class _Thread:
-    """One trainer's life: the step it committed last, in which quorum, and whether it loaded a peer's state since.
-
-    `floor` is the highest step that earlier lives of the member had committed when it began.
-    """
-
-    floor: int
-    step: int = 0
-    quorum_id: int = -1
-    healed: bool = False
 
 
 class HistoryKept(Monitor[Limits]):
@@ -31,53 +18,27 @@ class HistoryKept(Monitor[Limits]):
 
     name: ClassVar[str] = "history_kept"
     safety: ClassVar[bool] = True
-    watches: ClassVar[tuple[type[events.Event], ...]] = (events.TrainerStarted, events.HealEnded, events.Step)
+    watches: ClassVar[tuple[type[events.Event], ...]] = (events.Step,)
 
     def __init__(self, plan: Plan, limits: Limits) -> None:
         super().__init__(plan, limits)
-        self._threads: dict[tuple[str, int], _Thread] = {}
-        self._highest: dict[str, int] = {}
-        self._built_on: dict[int, int] = {}
-        """Step -> the quorum whose commit of it a later step was built on."""
         self._jumps: list[events.Step] = []
         """Commits of a step whose forerunner their member neither committed nor loaded."""
 
     def observe(self, event: AnyEvent, history: History) -> None:
-        if event.t_s >= history.past.drain_s:
+        assert isinstance(event, events.Step)
+        past = history.past
+        if not event.committed or event.t_s >= past.drain_s:
             return
-        match event:
-            case events.TrainerStarted():
-                self._threads.pop((event.member, event.incarnation), None)
-            case events.HealEnded():
-                self._thread(event).healed = True
-            case events.Step(committed=True):
-                thread = self._thread(event)
-                earlier = self._contradicted(thread, event, history.past) if self.broken is None else None
-                if earlier is not None:
-                    self.broken = self.finding(Outcome.FAIL, _said(event, earlier), evidence=(earlier.seq, event.seq))
-                if thread.step and not thread.healed and event.step > thread.step + 1:
-                    self._jumps.append(event)
-                thread.step, thread.quorum_id, thread.healed = event.step, event.quorum_id, False
-                self._highest[event.member] = max(event.step, self._highest.get(event.member, 0))
-            case _:
-                pass
-
-    def _thread(self, event: AnyEvent) -> _Thread:
-        key = (event.member, event.incarnation)
-        if key not in self._threads:
-            self._threads[key] = _Thread(self._highest.get(event.member, 0))
-        return self._threads[key]
-
-    def _contradicted(self, thread: _Thread, event: events.Step, past: Past) -> Commit | None:
-        """An earlier commit that this one denies for good. A step that nothing was built on yet may still be undone."""
-        if event.step < thread.floor or (event.step <= thread.step and not thread.healed):
-            return _earlier(event, past)
-        if not thread.step or thread.healed:
-            return None
-        known = self._built_on.setdefault(thread.step, thread.quorum_id)
-        if known == thread.quorum_id:
-            return None
-        return next(commit for commit in past.commits[thread.step] if commit.quorum_id == known)
+        life = past.life_of(event)
+        before = life.commits[-2] if len(life.commits) > 1 else None
+        if before is not None and event.step == before.step + 1 and before.step not in past.contested:
+            return
+        healed = before is not None and bool(life.heals) and life.heals[-1].t_s > before.t_s
+        if before is not None and not healed and event.step > before.step + 1:
+            self._jumps.append(event)
+        if self.broken is None and (earlier := _denied(event, None if healed else before, past)):
+            self.broken = self.finding(Outcome.FAIL, _said(event, earlier), evidence=(earlier.seq, event.seq))
 
     def conclude(self, history: History) -> Finding:
         past = history.past
@@ -124,11 +85,29 @@ def _falls_back(past: Past) -> list[tuple[Commit, Commit]]:
     return sorted(found.values(), key=lambda pair: pair[0].t_s)
 
 
-def _earlier(event: events.Step, past: Past) -> Commit:
-    """The commit that a member denies by falling back: its own of this step, or the newest of a higher one."""
-    own = [commit for commit in past.member_commits(event.member) if commit.seq != event.seq]
-    same = next((commit for commit in own if commit.step == event.step), None)
-    return same or max(own, key=lambda commit: commit.step)
+def _denied(event: events.Step, before: Commit | None, past: Past) -> Commit | None:
+    """An earlier commit that a commit denies for good. A step that nothing was built on yet may still be undone.
+
+    `before` is the commit that it is built on, None when that is a peer's state or a fresh one.
+    """
+    if before is not None and event.step > before.step:
+        others = [commit for commit in past.commits[before.step] if commit.quorum_id != before.quorum_id]
+        return next((commit for commit in others if _built_on(commit, past)), None)
+    newest = [life.commits[-1] for life in past.lives[event.member] if life.commits]
+    highest = before or max(newest, key=lambda commit: commit.step)
+    if before is None and event.step >= highest.step:
+        return None
+    same = (commit for commit in past.commits[event.step] if commit.member == event.member and commit.seq != event.seq)
+    return next(same, highest)
+
+
+def _built_on(commit: Commit, past: Past) -> bool:
+    """Whether its member went on from it."""
+    for life in past.lives[commit.member]:
+        index = bisect_left(life.commits, commit.t_s, key=lambda one: one.t_s)
+        if index + 1 < len(life.commits) and life.commits[index] == commit:
+            return not life.died_with(commit)
+    return False
 
 
 def _height(commit: Commit, past: Past) -> int:

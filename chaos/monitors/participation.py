@@ -6,6 +6,7 @@ import itertools
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf
 from typing import Annotated, ClassVar
 
 from msgspec import Meta
@@ -78,7 +79,8 @@ class Participation(Monitor[ParticipationLimits]):
         past, replicas = history.past, self.plan.replicas()
         if not past.commits:
             return self.finding(Outcome.UNKNOWN, "no step was committed", {"steps_committed": 0})
-        presences = [_presence(replica, past) for replica in replicas]
+        moves_s = {move.step: move.t_s for move in past.moves()}
+        presences = [_presence(replica, moves_s, past) for replica in replicas]
         share = sum(presence.steps for presence in presences) / (len(replicas) * len(past.commits))
         alone = sum(commits[0].participants == 1 for commits in past.commits.values()) if len(replicas) > 1 else 0
         idle = [one for replica in replicas for one in self._idle(replica, past)]
@@ -127,24 +129,23 @@ class Participation(Monitor[ParticipationLimits]):
 Mark = events.Event | Commit
 
 
-def _presence(replica: str, past: Past) -> _Presence:
-    """How a replica spent the time between the job's first commit and the end."""
+def _presence(replica: str, moves_s: dict[int, float], past: Past) -> _Presence:
+    """How a replica spent the time between the job's first commit and the end; `moves_s` tells when steps were new."""
     presence, until_s = _Presence(replica), past.until_s
     lives = past.lives.get(replica, [])
-    heals = [span_s for life in lives for span_s in _heals(life, until_s)]
-    first = min(past.commits)
-    at_s, step = min(commit.t_s for commit in past.commits[first]), first - 1
+    heals = [times for life in lives for times in _heals(life, until_s)]
+    step, at_s = min(moves_s) - 1, min(moves_s.values())
     presence.alive_s = sum(_lifetime_s(life, at_s, until_s) for life in lives)
     for commit in past.timeline(replica).commits:
         presence.steps += not commit.healing and commit.step > step
         # One that stood still finishes its step on waking, when its peers have long gone on without it.
-        left_behind = any(later.t_s < commit.t_s for later in past.commits.get(commit.step + 1, ()))
+        left_behind = commit.t_s > moves_s.get(commit.step + 1, inf)
         if commit.step <= step + 1 and not left_behind:
-            presence.participating_s += max(0.0, commit.t_s - at_s)
+            presence.participating_s += commit.t_s - at_s
         else:
             presence.miss(heals, at_s, commit.t_s)
-        at_s, step = max(at_s, commit.t_s), max(step, commit.step)
-    if max(past.commits) <= step + 1:
+        at_s, step = commit.t_s, max(step, commit.step)
+    if max(moves_s) <= step + 1:
         presence.participating_s += max(0.0, until_s - at_s)
     elif until_s > at_s:
         presence.miss(heals, at_s, until_s)

@@ -13,9 +13,9 @@ def test_measures_of_a_good_run() -> None:
     found = judge(lost_and_back())["gradients_scaled"]
     assert found.reading == "the gradients of 39 steps were divided by the number of their contributors"
     assert found.measures == {
-        "exchanges": 39,
-        "exchanges_measured": 39,
-        "exchanges_wrong": 0,
+        "steps_checked": 39,
+        "steps_wrong": 0,
+        "scales_measured": 100,
         "worst_scale": 1.0,
     }
 
@@ -40,7 +40,7 @@ def test_a_replica_that_goes_on_in_the_old_group_with_divisor_1() -> None:
 def test_replicas_that_divide_by_different_numbers() -> None:
     story = steady().alter(about(events.Step, "replica-1", step=15), participants=2)
     findings, broken = judge_live(story)
-    said = "of step 15 in quorum 1 replica-0 says that 3 took part, replica-1 says 2"
+    said = "replica-0 divided step 15 in quorum 1 by 3, replica-1 by 2"
     assert findings["gradients_scaled"].reading == said
     assert "gradients_scaled" in broken
 
@@ -64,7 +64,7 @@ def test_a_replica_counted_that_was_long_gone() -> None:
     story = lost_and_back().alter(about(events.Step, quorum_id=2), participants=3)
     found = judge(story)["gradients_scaled"]
     assert found.outcome is Outcome.FAIL
-    assert found.measures["exchanges_wrong"] == 16, "of 17: the first may have been the last that it contributed to"
+    assert found.measures["steps_wrong"] == 16, "of 17: the first may have been the last that it contributed to"
 
 
 def test_a_replica_that_dies_after_the_exchange_has_contributed() -> None:
@@ -103,7 +103,7 @@ def test_replicas_that_receive_their_first_state_are_counted_and_contribute_noth
 def test_scales_that_were_not_measured() -> None:
     found = judge(steady().alter(about(events.Step, step=9), gradient_scale=None))["gradients_scaled"]
     assert found.outcome is Outcome.UNKNOWN
-    assert found.reading == "the scale of gradients was not measured at 1 of 30 steps"
+    assert found.reading == "3 commits told of no scale"
 
 
 def test_events_that_did_not_arrive_make_it_unknown() -> None:
