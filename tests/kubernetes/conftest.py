@@ -1,0 +1,120 @@
+"""A cluster for these tests, and `chaos` on it.
+
+TORCHCHAOS_KUBE names a folder with a program `kube` that brings a cluster of three nodes `up`, prints its environment
+and takes it `down`; pods there see this machine's /usr, interpreter and checkout. Or set KUBECONFIG for a cluster of
+your own, and TORCHCHAOS_PLATFORM_FILE for its platform file. Without either these tests are skipped.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+
+from chaos.model.verdict import Verdict
+from tests.conftest import CHAOS, JOBS
+
+KUBE = os.environ.get("TORCHCHAOS_KUBE", "")
+FILE = os.environ.get("TORCHCHAOS_PLATFORM_FILE", "")
+UP_S = 300.0
+RUN_S_MAX = 240.0
+TOY = ("--set", "workload.program=toyjob", "--set", "workload.recipe=toy", "--set", "workload.steps=100000")
+
+CHECKOUT = Path(__file__).parents[2]
+
+
+@dataclass
+class Cluster:
+    """Where it is reached, and the platform file for it."""
+
+    env: dict[str, str]
+    file: Path
+    namespace: str
+
+    def chaos(self, *args: object, timeout_s: float = RUN_S_MAX) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([CHAOS, *map(str, args)], env=self.env, capture_output=True, text=True, timeout=timeout_s)
+
+    def run(self, experiment: object, runs: Path, *args: object) -> subprocess.CompletedProcess[str]:
+        where = ("--platform", "kubernetes", "--platform-file", self.file, "--runs", runs)
+        return self.chaos("run", experiment, *where, *args)
+
+    def left(self) -> str:
+        """What of any run is in the job's namespace."""
+        kinds = "pods,statefulsets,services,configmaps,leases,injections"
+        return self.kubectl("get", kinds, "-l", "torchchaos.dev/run", "-o", "name").stdout
+
+    def kubectl(self, *args: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
+        command = ["kubectl", "-n", self.namespace, *args]
+        return subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=60, input=text)
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory, chaos_env) -> Iterator[Cluster]:
+    """With agents installed. The one that was started here goes afterwards."""
+    folder = tmp_path_factory.mktemp("cluster")
+    if KUBE:
+        yield from started(folder, chaos_env)
+    elif FILE and "KUBECONFIG" in os.environ:
+        yield installed(chaos_env, Path(FILE))
+    else:
+        pytest.skip("set TORCHCHAOS_KUBE, or KUBECONFIG and TORCHCHAOS_PLATFORM_FILE")
+
+
+def started(folder: Path, env: dict[str, str]) -> Iterator[Cluster]:
+    program = [sys.executable, f"{KUBE}/kube"]
+    file = folder / "platform.yaml"
+    file.write_text(yaml.safe_dump(this_machine()))
+    try:
+        up = subprocess.run([*program, "up"], capture_output=True, text=True, timeout=UP_S)
+        assert up.returncode == 0, up.stderr
+        found = re.search(r"export KUBECONFIG=(\S+) PATH=([^:]+):", up.stdout)
+        assert found is not None, up.stdout
+        yield installed({**env, "KUBECONFIG": found[1], "PATH": f"{found[2]}:{os.environ['PATH']}"}, file)
+    finally:
+        subprocess.run([*program, "down"], timeout=UP_S)
+
+
+def installed(env: dict[str, str], file: Path) -> Cluster:
+    cluster = Cluster(env, file, yaml.safe_load(file.read_text()).get("namespace", "torchchaos"))
+    done = cluster.chaos("kubernetes", "install", "--platform-file", file)
+    assert done.returncode == 0, done.stderr
+    return cluster
+
+
+def this_machine() -> dict[str, object]:
+    """Pods in which this checkout runs with this interpreter, in an image that holds nothing but folders."""
+    paths = ["/usr", "/etc/alternatives", sys.prefix, sys.base_prefix, str(CHECKOUT)]
+    paths = [path for path in paths if not any(path != other and path.startswith(f"{other}/") for other in paths)]
+    volumes = [{"name": f"path-{n}", "hostPath": {"path": path}} for n, path in enumerate(paths)]
+    mounts = [{"name": f"path-{n}", "mountPath": path, "readOnly": True} for n, path in enumerate(paths)]
+    program = {
+        "image": "lab.local/host:1",
+        "python": sys.executable,
+        "pod": {"volumes": volumes},
+        "container": {
+            "imagePullPolicy": "Never",
+            "volumeMounts": mounts,
+            "env": [{"name": "PYTHONPATH", "value": f"{CHECKOUT}:{JOBS}"}],
+        },
+    }
+    return {"job": program, "agent": program, "interfaces": {"control": "eth0", "data": "net1"}}
+
+
+@pytest.fixture
+def judged() -> Callable[[Path], dict[str, str]]:
+    """The outcome of each monitor of the only run in a folder."""
+
+    def judged(runs: Path) -> dict[str, str]:
+        (folder,) = runs.iterdir()
+        verdict = msgspec.json.decode((folder / "verdict.json").read_bytes(), type=Verdict)
+        return {finding.monitor: finding.outcome.value for finding in verdict.findings}
+
+    return judged
