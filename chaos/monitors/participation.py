@@ -136,15 +136,18 @@ def _presence(replica: str, moves_s: dict[int, float], past: Past) -> _Presence:
     heals = [times for life in lives for times in _heals(life, until_s)]
     step, at_s = min(moves_s) - 1, min(moves_s.values())
     presence.alive_s = sum(_lifetime_s(life, at_s, until_s) for life in lives)
+    since_s, next_move_s = at_s, moves_s.get
     for commit in past.timeline(replica).commits:
         presence.steps += not commit.healing and commit.step > step
         # One that stood still finishes its step on waking, when its peers have long gone on without it.
-        left_behind = commit.t_s > moves_s.get(commit.step + 1, inf)
-        if commit.step <= step + 1 and not left_behind:
-            presence.participating_s += commit.t_s - at_s
-        else:
+        if commit.step > step + 1 or commit.t_s > next_move_s(commit.step + 1, inf):
+            presence.participating_s += at_s - since_s
             presence.miss(heals, at_s, commit.t_s)
-        at_s, step = commit.t_s, max(step, commit.step)
+            since_s = commit.t_s
+        at_s = commit.t_s
+        if commit.step > step:
+            step = commit.step
+    presence.participating_s += at_s - since_s
     if max(moves_s) <= step + 1:
         presence.participating_s += max(0.0, until_s - at_s)
     elif until_s > at_s:
@@ -179,9 +182,10 @@ def _stretches(life: Life, following: Life | None) -> Iterator[tuple[Mark, Mark 
         return
     if life.trainer:
         yield life.trainer, life.commits[0]
-    for one, later in itertools.pairwise(life.commits):
-        if later.step > one.step + 1:
-            yield one, later
+    if life.commits[-1].step - life.commits[0].step >= len(life.commits):
+        for one, later in itertools.pairwise(life.commits):
+            if later.step > one.step + 1:
+                yield one, later
     yield life.commits[-1], end
 
 
