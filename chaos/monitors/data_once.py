@@ -99,12 +99,13 @@ class DataOnce(Monitor[Limits]):
             self.broken = self.finding(Outcome.FAIL, self._said, evidence=self._evidence)
 
     def conclude(self, history: History) -> Finding:
-        shards = self._shards.values()
-        told, lost = sum(shard.counted for shard in shards), sum(shard.newest - shard.counted for shard in shards)
+        told = sum(shard.counted for shard in self._shards.values())
+        frontier = max(history.past.commits, default=0)
+        lost = sum(self._lost(replica, frontier) for replica in self.plan.replicas())
         measures: dict[str, float | int | str | None] = {
             "batches_counted": told,
             "batches_twice": self._twice,
-            "batches_lost": max(0, lost),
+            "batches_lost": lost,
         }
         if self._twice:
             reading = f"{self._said} ({counted(self._twice, 'such commit')})"
@@ -117,6 +118,12 @@ class DataOnce(Monitor[Limits]):
             return self.finding(Outcome.UNKNOWN, f"{counted(self._untold, 'commit')} told of no batch", measures)
         reading = f"{counted(told, 'batch', 'batches')} counted, each once; {lost} lost with replicas that were away"
         return self.finding(Outcome.PASS, reading, measures)
+
+    def _lost(self, replica: str, frontier: int) -> int:
+        """Steps of the job that counted no batch of a replica; the end of the run may cut off its word on the last."""
+        shard = self._shards.get(replica) or _Shard()
+        steps = shard.step if shard.step + 1 >= frontier else frontier
+        return max(0, steps - shard.counted)
 
 
 def _commits(member: str, step: int, past: Past) -> list[int]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from journals import Story, about, failing, judge, judge_live, lost_and_back, steady
+from journals import Story, about, failing, judge, judge_live, lost, lost_and_back, steady
 
 from chaos.api import Outcome, events
 from chaos.monitors.data_once import _Shard
@@ -26,6 +26,15 @@ def test_measures_of_a_good_run() -> None:
     found = judge(lost_and_back())["data_once"]
     assert found.reading == "99 batches counted, each once; 18 lost with replicas that were away"
     assert found.measures == {"batches_counted": 99, "batches_twice": 0, "batches_lost": 18}
+
+
+def test_the_batches_of_a_replica_that_stays_away_are_lost() -> None:
+    assert judge(lost().drain().end())["data_once"].measures["batches_lost"] == 5
+
+
+def test_a_last_word_that_drain_cuts_off_is_no_loss() -> None:
+    story = steady().drop(about(events.Step, "replica-2", step=30))
+    assert judge(story)["data_once"].measures["batches_lost"] == 0
 
 
 def test_a_returned_replica_that_reads_its_data_from_the_beginning() -> None:
