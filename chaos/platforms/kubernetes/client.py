@@ -27,6 +27,8 @@ See = Callable[[Object], None]
 
 CONNECT_S = 5.0
 ANSWER_S = 10.0
+SILENCE_S = 30.0
+"""A stream that says nothing for so long is taken for broken, and opened again."""
 WATCH_S = 60
 RETRY_S = 0.5
 CONNECTIONS_MAX = 600
@@ -109,14 +111,16 @@ class Kube:
         kind: str = "application/json",
     ) -> bytes:
         """The same, the answer as it came."""
-        response = await self._run(partial(self._request, method, path, body, query or {}, kind, ANSWER_S))
+        response = await self._run(partial(self._request, method, path, body, query or {}, kind))
         answer: bytes = await self._run(partial(_read, response))
         return answer
 
     @asynccontextmanager
     async def lines(self, path: str, **query: object) -> AsyncIterator[MemoryObjectReceiveStream[list[bytes]]]:
         """The answer line by line as it comes, several lines at a time where they come together. KubeError."""
-        response = await self._run(partial(self._request, "GET", path, None, query, "", None))
+        response = await self._run(partial(self._request, "GET", path, None, query, ""))
+        if response.connection is not None:
+            response.connection.sock.settimeout(SILENCE_S)
         send, receive = anyio.create_memory_object_stream[list[bytes]](max_buffer_size=16)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(partial(to_thread.run_sync, _pump, response, send, limiter=self._threads))
@@ -176,7 +180,6 @@ class Kube:
         body: Object | None,
         query: Mapping[str, object],
         kind: str,
-        read_s: float | None,
     ) -> urllib3.BaseHTTPResponse:
         headers = {"Accept": "application/json", "User-Agent": "torchchaos"} | ({"Content-Type": kind} if kind else {})
         url = f"{self.host}{path}" + (f"?{urlencode(query)}" if query else "")
@@ -184,7 +187,7 @@ class Kube:
         if token:
             headers["Authorization"] = token
         data = None if body is None else json.dumps(body).encode()
-        wait = urllib3.Timeout(connect=CONNECT_S, read=read_s)
+        wait = urllib3.Timeout(connect=CONNECT_S, read=ANSWER_S)
         try:
             response: urllib3.BaseHTTPResponse = self._pool.request(
                 method, url, body=data, headers=headers, timeout=wait, preload_content=False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import anyio
 import msgspec
@@ -55,7 +55,7 @@ class Orders:
                 await self._answer(name, State.READY, AGENT_S + getattr(injection, "grace_s", 0.0))
             return self._status(name).evidence
         finally:
-            with anyio.CancelScope(shield=True):
+            with anyio.CancelScope(shield=True), suppress(KubeError):  # It is removed with the run at the latest.
                 await self._kube.delete(f"{self._names.injections}/{name}")
 
     @asynccontextmanager

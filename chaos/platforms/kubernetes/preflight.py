@@ -16,7 +16,7 @@ CAPABILITIES = f"{GROUP}/capabilities"
 AGENT_DEAD_S = 60.0
 INSTALL = "type: chaos kubernetes install --platform-file FILE"
 RIGHTS = (
-    ("", "pods", "list watch delete"),
+    ("", "pods", "list watch create delete"),
     ("", "pods/log", "get"),
     ("", "pods/eviction", "create"),
     ("", "configmaps", "create list delete"),

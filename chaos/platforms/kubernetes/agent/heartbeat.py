@@ -34,7 +34,9 @@ async def beat(kube: Kube, node: str) -> None:
 
 
 def capabilities() -> frozenset[str]:
-    """By the names of `injections.needs`. Not here: what is done to nodes as a whole, and to names."""
+    """By the names of `injections.needs`. Not here: what is done to whole nodes, and to names; nor slow disks, since a
+    pod's folder is in memory.
+    """
     found = {"disk", "freeze", "launch", "links"}
     if shutil.which("nft"):
         found.add("nft")
@@ -42,5 +44,5 @@ def capabilities() -> frozenset[str]:
         found.add("netem")
     for hierarchy in cgroups.hierarchies():
         if os.access(hierarchy.mount, os.W_OK):
-            found |= {f"cgroup.{name.replace('blkio', 'io')}" for name in hierarchy.controllers}
+            found |= {f"cgroup.{name}" for name in hierarchy.controllers if name in ("cpu", "memory")}
     return frozenset(found)

@@ -1,0 +1,120 @@
+"""Whoever dies, every fault ends: the runner, the agent, and what a killed runner leaves is cleared up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import CHAOS
+from tests.kubernetes.conftest import Cluster
+
+EXPERIMENT = """
+name: dead-man
+why: A fault that would last for long, and somebody dies meanwhile.
+workload: {program: toyjob, recipe: toy, replicas: 3, min_replicas: 1, steps: 100000}
+topology: {nodes: 2}
+baseline: {steps: 5}
+monitors: {progress: {stall_s_max: 60}}
+faults:
+  - {fault: nic.down, target: {role: replica, member: replica-1}, at: {step: 10}, args: {interface: data}, for_s: 60}
+"""
+WAIT_S = 60.0
+
+
+@contextmanager
+def running(cluster: Cluster, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A run whose fault is in force."""
+    (folder / "dead-man.yaml").write_text(EXPERIMENT)
+    where = ("--platform", "kubernetes", "--platform-file", cluster.file, "--runs", folder / "runs")
+    command = [CHAOS, "run", folder / "dead-man.yaml", *where]
+    with subprocess.Popen(command, env=cluster.env, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        try:
+            assert any("in force" in line for line in run.stdout)
+            yield run
+        finally:
+            run.kill()
+
+
+def carrier(cluster: Cluster) -> str:
+    """Of the target's data interface, seen from inside."""
+    target = f"torchchaos.dev/member=replica-1,torchchaos.dev/run={run_of(cluster)}"
+    (pod,) = cluster.kubectl("get", "pods", "-l", target, "-o", "name").stdout.split()
+    return cluster.kubectl("exec", pod, "--", "cat", "/sys/class/net/net1/carrier").stdout.strip()
+
+
+def run_of(cluster: Cluster) -> str:
+    (lease,) = cluster.kubectl("get", "leases", "-l", "torchchaos.dev/run", "-o", "name").stdout.split()
+    return lease.rpartition("/")[2]
+
+
+def until(met: Callable[[], bool], what: str) -> None:
+    began_s = time.monotonic()
+    while not met():
+        assert time.monotonic() - began_s < WAIT_S, f"not within {WAIT_S} s: {what}"
+
+
+def test_a_killed_runner_leaves_no_fault_and_the_rest_is_cleared_up(cluster, tmp_path):
+    with running(cluster, tmp_path) as run:
+        assert carrier(cluster) == "0"
+        run.send_signal(signal.SIGKILL)
+        run.wait()
+    until(lambda: carrier(cluster) == "1", "the link is up again")
+    assert cluster.chaos("kubernetes", "clean", "--platform-file", cluster.file).stdout == "nothing was left behind\n"
+    long_ago = '{"spec": {"renewTime": "2020-01-01T00:00:00.000000Z"}}'
+    name = run_of(cluster)
+    assert cluster.kubectl("patch", "lease", name, "--type=merge", "-p", long_ago).returncode == 0
+    done = cluster.chaos("kubernetes", "clean", "--platform-file", cluster.file)
+    assert done.stdout == f"removing run {name}\n1 dead runs removed\n", done.stderr
+    assert cluster.left() == ""
+
+
+def test_a_killed_agent_s_successor_gives_everything_back_and_says_so(cluster, tmp_path, judged):
+    with running(cluster, tmp_path) as run:
+        for pid in agents_of_replica(cluster):
+            os.kill(pid, signal.SIGKILL)
+        assert run.stdout is not None
+        said = run.stdout.read()
+        assert run.wait(WAIT_S) == 2, said
+    outcomes = judged(tmp_path / "runs")
+    assert (outcomes["fault_in_force"], outcomes["fault_reverted"]) == ("PASS", "UNKNOWN"), said
+    assert "the agent of the node was started again" in said
+    assert outcomes["progress"] == "PASS", said
+    assert cluster.left() == ""
+
+
+def agents_of_replica(cluster: Cluster) -> list[int]:
+    """Processes of the agent on the node of replica-1, where this machine is that node."""
+    node = cluster.kubectl(
+        "get", "pods", "-l", "torchchaos.dev/member=replica-1", "-o", "jsonpath={.items[0].spec.nodeName}"
+    ).stdout
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                arguments = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"chaos.platforms.kubernetes.agent" in arguments and node.encode() in arguments:
+                found.append(int(entry.name))
+    if not found:
+        pytest.skip("the nodes are not on this machine: nobody can be killed there")
+    return found
+
+
+def test_a_deleted_injection_ends_at_once(cluster, tmp_path):
+    """`kubectl delete injections --all` always ends everything."""
+    with running(cluster, tmp_path) as run:
+        assert carrier(cluster) == "0"
+        assert cluster.kubectl("delete", "injections", "--all", "--wait=true").returncode == 0
+        assert carrier(cluster) == "1"
+        run.send_signal(signal.SIGINT)
+        assert run.wait(WAIT_S) == 2
+    assert cluster.left() == ""

@@ -1,0 +1,159 @@
+"""Of the Kubernetes platform what needs no cluster: names, places, lives, the first program of a pod."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chaos.load import load
+from chaos.model.errors import BadInput
+from chaos.model.events import MemberAttached, Step
+from chaos.model.topology import Restart, Topology
+from chaos.model.topology import place as place_members
+from chaos.plan import plan
+from chaos.platforms.kubernetes import entry, install
+from chaos.platforms.kubernetes.lives import Entered, Lives
+from chaos.platforms.kubernetes.objects import Names
+from chaos.platforms.kubernetes.options import Options, Program, laid_over, read
+from chaos.platforms.kubernetes.platform import place
+from chaos.platforms.kubernetes.preflight import RIGHTS
+
+OPTIONS = Options(job=Program("job:1"), agent=Program("agent:1", python="/opt/python"))
+
+
+def topology(nodes: int) -> Topology:
+    toy = ["workload.program=toyjob", "workload.recipe=toy", f"topology.nodes={nodes}"]
+    return place_members(plan(load("steady", toy)).workload, nodes, Restart.ALWAYS)
+
+
+def entered(member: str, incarnation: int, wall_s: float) -> Entered:
+    return Entered(5.0, wall_s, member, incarnation, 7, "10.0.0.1", {"lo": "127.0.0.1", "eth0": "10.0.0.1"})
+
+
+def test_nodes_of_the_plan_get_nodes_of_the_cluster_and_the_control_plane_its_own():
+    assert place(topology(2), ["a", "b", "c"]) == {"node-0": "a", "node-1": "b", "node-control": "c"}
+
+
+def test_too_few_nodes_are_refused_with_what_fits():
+    with pytest.raises(BadInput, match=r"has 3 nodes.*the cluster has 2 with an agent; type --set topology.nodes=1"):
+        place(topology(2), ["a", "b"])
+
+
+def test_names_that_no_pod_could_bear_are_refused():
+    Names.of("20260101-000000-steady", "torchchaos").check({"lighthouse": "lighthouse"})
+    with pytest.raises(BadInput, match="a host name has 64 at most; type a namespace with"):
+        Names.of("20260101-000000-steady", "a-namespace-with-a-long-name").check({"lighthouse": "lighthouse"})
+
+
+def test_lives_count_from_one_in_the_order_in_which_they_are_heard_of():
+    lives = Lives({"replica-0": "replica"}, epoch_wall_s=1000.0)
+    first, started = lives.begin(entered("replica-0", 1700, 1010.0), "p", "u", "n", "node-0", since_s=9.0, now_s=11.0)
+    assert (first.incarnation, started.incarnation, started.t_s) == (1, 1, 10.0)
+    attached = MemberAttached(t_s=1.0, member="controller", incarnation=4, **told("replica-0", 1800))
+    assert lives.numbered(attached).member_incarnation == 2  # Heard of it before its own first line.
+    second, _ = lives.begin(entered("replica-0", 1800, 1012.0), "p", "u", "n", "node-0", since_s=9.0, now_s=13.0)
+    assert second.incarnation == 2
+    assert lives.addresses() == {"replica-0": ("10.0.0.1",)}
+
+
+def told(name: str, member_incarnation: int) -> dict[str, object]:
+    return {"name": name, "member_incarnation": member_incarnation, "address": "", "attach_s": 0.1}
+
+
+@given(ahead_s=st.floats(-1e6, 1e6), before_s=st.floats(0, 10), after_s=st.floats(0, 10))
+def test_however_wrong_a_node_s_clock_is_a_life_begins_between_its_pod_and_the_news_of_it(ahead_s, before_s, after_s):
+    lives = Lives({"replica-0": "replica"}, epoch_wall_s=1000.0)
+    news = entered("replica-0", 1, 1050.0 + ahead_s)
+    life, started = lives.begin(news, "p", "u", "n", "node-0", since_s=50.0 - before_s, now_s=50.0 + after_s)
+    assert 50.0 - before_s <= started.t_s <= 50.0 + after_s
+    line = {"kind": "step", "mono_s": 8.0, "seq": 0, "member": "replica-0", "incarnation": 1, "step": 1}
+    facts = {"committed": True, "quorum_id": 1, "participants": 1, "healing": False, "tokens": 1, "lr": 0.1}
+    (step,) = life.lines.line(json.dumps({**line, **facts, "duration_s": 0.1}).encode())
+    assert isinstance(step, Step)
+    assert step.t_s - started.t_s == pytest.approx(3.0), "time within a life is its node's own"
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(max_size=2), json_values))
+def test_nothing_laid_over_changes_nothing(base):
+    assert laid_over(base, {}) == base == laid_over({}, base)
+
+
+def test_lists_are_lengthened_and_maps_merged():
+    base = {"env": [1], "resources": {"limits": {"cpu": 1}}, "image": "a"}
+    more = {"env": [2], "resources": {"limits": {"memory": 2}}, "image": "b"}
+    assert laid_over(base, more) == {"env": [1, 2], "resources": {"limits": {"cpu": 1, "memory": 2}}, "image": "b"}
+
+
+def test_the_platform_file_says_what_is_wrong_with_it(tmp_path):
+    file = tmp_path / "platform.yaml"
+    file.write_text("{job: {image: a}, agent: {image: b}, interfaces: {data: net1}}")
+    assert read(file).nics() == {"control": "eth0", "data": "net1"}
+    file.write_text("{job: {imag: a}, agent: {image: b}}")
+    with pytest.raises(BadInput, match="did you mean 'image'"):
+        read(file)
+    with pytest.raises(BadInput, match="No such file"):
+        read(tmp_path / "absent.yaml")
+
+
+def test_manifests_carry_the_agent_s_program_and_the_job_s_namespace_opts_in():
+    found = install.manifests(OPTIONS)
+    (daemon,) = (item for item in found if item["kind"] == "DaemonSet")
+    (container,) = daemon["spec"]["template"]["spec"]["containers"]
+    assert (container["image"], container["command"][0]) == ("agent:1", "/opt/python")
+    assert found[-1]["metadata"] == {"name": "torchchaos", "labels": {"torchchaos.dev/chaos": "enabled"}}
+
+
+def test_the_runner_s_role_holds_what_a_runner_checks_that_it_may():
+    rules = [
+        rule for item in install.manifests(OPTIONS) if named(item) == "torchchaos-runner" for rule in item["rules"]
+    ]
+    granted = {one for rule in rules for one in product(rule["apiGroups"], rule["resources"], rule["verbs"])}
+    checked = {(group, resource, verb) for group, resource, verbs in RIGHTS for verb in verbs.split()}
+    assert granted == checked
+
+
+def named(item: dict[str, object]) -> str:
+    meta = item["metadata"]
+    assert isinstance(meta, dict)
+    return str(meta["name"])
+
+
+def test_the_first_program_of_a_pod_fills_in_its_place_says_so_and_becomes_the_member(tmp_path):
+    member = ["{python}", "-c", "import sys; print(sys.argv[1:], open(sys.argv[3], 'a').write('told'))"]
+    member += ["{member}", "{host:controller}", "{events}", "{address}", "{scratch}", "{data_interface}", "{host}"]
+    job = {"python": sys.executable, "data_interface": "net1", "hosts": {"controller": "c.x"}}
+    (tmp_path / "job.json").write_text(json.dumps({**job, "commands": {"replica-0": member}}))
+    program = tmp_path / "entry.py"
+    scratch = tmp_path / "scratch"
+    program.write_text(Path(entry.__file__).read_text().replace('SCRATCH = "/scratch"', f'SCRATCH = "{scratch}"'))
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", program],
+        env={"TORCHCHAOS_MEMBER": "replica-0", "TORCHCHAOS_ADDRESS": "10.1.2.3"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.returncode == 0, done.stderr
+    first, rest = done.stdout.split("\n", 1)
+    said = yaml.safe_load(first)
+    assert (said["kind"], said["member"], said["address"]) == ("member_entered", "replica-0", "10.1.2.3")
+    assert said["addresses"]["lo"] == "127.0.0.1"
+    assert f"'replica-0', 'c.x', '/proc/{said['pid']}/fd/1', '10.1.2.3', '{scratch}', 'net1'" in rest
+    assert socket.gethostname() in rest
+    assert "told" in rest, "the events of any process of the pod land in the container's output"
