@@ -92,8 +92,9 @@ class Goodput(Monitor[GoodputLimits]):
     def conclude(self, history: History) -> Finding:
         past = history.past
         moves = past.moves()
-        if len(moves) < 2:
-            return self.finding(Outcome.UNKNOWN, "no two steps were committed", {"steps_committed": len(moves)})
+        if not moves or moves[-1].t_s <= moves[0].t_s:
+            reading = "no two steps were committed one after the other"
+            return self.finding(Outcome.UNKNOWN, reading, {"steps_committed": len(past.commits)})
         measures: dict[str, float | int | str | None] = {
             "step_efficiency": self._committed / self._tried,
             **self._rates(moves, past),
@@ -127,10 +128,8 @@ class Goodput(Monitor[GoodputLimits]):
         control = [move for move in moves if move.t_s < begun_s]
         whole_s = max(past.until_s, moves[-1].t_s) - moves[0].t_s
         rate = (self._tokens.total() - self._tokens[moves[0].step]) / whole_s
-        control_rate = None
-        if len(control) > 1:
-            tokens = sum(self._tokens[move.step] for move in control[1:])
-            control_rate = tokens / (control[-1].t_s - control[0].t_s)
+        control_s = control[-1].t_s - control[0].t_s if control else 0.0
+        control_rate = sum(self._tokens[move.step] for move in control[1:]) / control_s if control_s else None
         share = rate / control_rate if control_rate else None
         return {"tokens_per_s": rate, "tokens_per_s_control": control_rate, "tokens_share": share}
 

@@ -13,6 +13,8 @@ from msgspec import Meta
 
 from chaos.api import Commit, Finding, History, Life, Limits, Monitor, Outcome, Past, counted, events, span
 
+Mark = events.Event | Commit
+
 
 class ParticipationLimits(Limits, frozen=True):
     """Thresholds of `participation`."""
@@ -124,9 +126,6 @@ class Participation(Monitor[ParticipationLimits]):
                     after = until.step - 1 if isinstance(until, Commit) else _top(until_s, past)
                     evidence = (since.seq, until.seq) if until else (since.seq,)
                     yield _Idle(replica, before, max(0, after - before), evidence)
-
-
-Mark = events.Event | Commit
 
 
 def _presence(replica: str, moves_s: dict[int, float], past: Past) -> _Presence:
