@@ -16,7 +16,7 @@ import msgspec
 from chaos import journal
 from chaos.api import Monitor
 from chaos.load import convert
-from chaos.model.errors import BadInput
+from chaos.model.errors import BadInput, near
 from chaos.model.events import AnyEvent, RunStarted
 from chaos.model.experiment import Expect
 from chaos.model.history import History
@@ -40,7 +40,9 @@ class Judges:
         self.monitors: list[Monitor[Any]] = []
         chosen = {name: None for name, kind in monitors().items() if kind.proves} | plan.experiment.monitors
         for name, limits in chosen.items():
-            kind = monitors()[name]
+            kind = monitors().get(name)
+            if kind is None:
+                raise BadInput(f"monitors: unknown monitor {name!r}; {near(name, monitors())}")
             self.monitors.append(kind(plan, convert(limits or {}, kind.limits, f"monitors.{name}")))
         self._second: RunStarted | None = None
         """The begin of another run in the same journal."""
@@ -62,8 +64,12 @@ class Judges:
         """The first broken safety property, if any: a live run ends on it."""
         return next((m.broken for m in self.monitors if m.safety and m.broken is not None), None)
 
-    def verdict(self, flaws: Iterable[str] = ()) -> Verdict:
-        """The judgement; call it once, after the last event. `flaws` of the journal forbid a PASS."""
+    def verdict(self, flaws: Iterable[str] = (), mixed: bool = False) -> Verdict:
+        """The judgement; call it once, after the last event.
+
+        `flaws` of the journal forbid a PASS. When it is `mixed`, what it seems to show may never have happened, so it
+        forbids a FAIL as well.
+        """
         findings = tuple(monitor.conclude(self.history) for monitor in self.monitors)
         past = self.history.past
         doubts = [f"the journal is flawed: {flaw}" for flaw in flaws]
@@ -81,7 +87,8 @@ class Judges:
         left_out = [phase for phase in PHASES if phase not in past.phases]
         if past.completed and left_out and not past.phases_failed:
             doubts.append(f"the run left out {listed(left_out)}")
-        outcome, expect = self._outcome(findings, doubts), self.plan.experiment.expect
+        outcome = Outcome.UNKNOWN if mixed else self._outcome(findings, doubts)
+        expect = self.plan.experiment.expect
         return Verdict(
             outcome=outcome,
             experiment=self.plan.experiment.name,
@@ -140,6 +147,6 @@ def check(run_dir: Path) -> Verdict:
             f"{run_dir} is not the folder of a run: {error.filename}: {error.strerror}; "
             "type the folder that `chaos run` printed"
         ) from None
-    except msgspec.MsgspecError as misfit:
+    except (msgspec.MsgspecError, RecursionError) as misfit:
         raise BadInput(f"{run_dir / PLAN} cannot be read: {misfit}") from None
-    return judges.verdict(reading.flaws)
+    return judges.verdict(reading.flaws, reading.mixed)

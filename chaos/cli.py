@@ -249,7 +249,11 @@ async def _interruptible(work: Callable[[], Awaitable[None]]) -> None:
 def _compare(stored: Path, verdict: Verdict) -> None:
     if not stored.is_file():
         return
-    was: Outcome = msgspec.json.decode(stored.read_bytes(), type=Verdict).outcome
+    try:
+        was: Outcome = msgspec.json.decode(stored.read_bytes(), type=Verdict).outcome
+    except msgspec.MsgspecError as misfit:
+        _say(f"  {stored} cannot be read: {misfit}")
+        return
     if was is not verdict.outcome:
         _say(f"  {stored} said {was.value}: it was made by another version or was changed")
 

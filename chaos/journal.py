@@ -1,6 +1,6 @@
 """The journal: one file of JSON lines, one writer, written through at each event.
 
-`Journal` appends; `read` gives the events back and says what it could not read. A journal is evidence: it is created
+`Journal` appends; `Reading` gives the events back and says what it could not read. A journal is evidence: it is created
 once, never opened for writing again, and a line that is torn or out of order is stated, not repaired.
 """
 
@@ -14,10 +14,25 @@ from types import TracebackType
 import msgspec
 
 from chaos.model.events import AnyEvent, Event, Unknown
+from chaos.model.wording import counted
 
 NAME = "journal.jsonl"
 
+FLAWS_SAID_MAX = 10
+
+
+class _Envelope(msgspec.Struct):
+    """What an event of any version has."""
+
+    kind: str
+    seq: int
+    t_s: float
+    member: str
+    incarnation: int = 0
+
+
 _decode_event = msgspec.json.Decoder(AnyEvent).decode
+_decode_envelope = msgspec.json.Decoder(_Envelope).decode
 _decode_object = msgspec.json.Decoder(dict).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -57,11 +72,17 @@ class Journal:
 
 
 class Reading:
-    """A journal read back. `flaws` fills up while `events` is consumed; with any flaw nothing may be called a pass."""
+    """A journal read back. `flaws` fills up while `events` is consumed; with any flaw nothing may be called a pass.
+
+    Of many flaws the first are said and the others counted.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.flaws: list[str] = []
+        self.mixed = False
+        """Events are missing, double or in another order: it is not the story that one writer wrote."""
+        self._flaws_unsaid = 0
 
     def events(self) -> Iterator[AnyEvent]:
         """The events in order. What cannot be understood comes as `Unknown` and is a flaw."""
@@ -69,27 +90,42 @@ class Reading:
         with self._path.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
                 if not line.endswith(b"\n"):
-                    self.flaws.append(f"line {number} is torn: the writer was cut off in the middle of it")
+                    self._flaw(f"line {number} is torn: the writer was cut off in the middle of it")
                     return
                 try:
                     event = _decode_event(line)
-                except msgspec.MsgspecError as misfit:
+                except (msgspec.MsgspecError, RecursionError) as misfit:
                     unread = self._unread(number, line, misfit)
                     if unread is None:
                         continue
                     event = unread
                 if event.seq != expected_seq:
-                    self.flaws.append(f"line {number} has number {event.seq}, expected {expected_seq}")
+                    self.mixed = True
+                    self._flaw(f"line {number} has number {event.seq}, expected {expected_seq}")
                 expected_seq = event.seq + 1
                 yield event
 
-    def _unread(self, number: int, line: bytes, misfit: msgspec.MsgspecError) -> Unknown | None:
+    def _unread(self, number: int, line: bytes, misfit: Exception) -> Unknown | None:
+        """What can be told of an event that does not fit any kind of this version."""
         try:
-            data = _decode_object(line)
-            seq, kind = int(data.pop("seq")), str(data.pop("kind"))
-            t_s, member, incarnation = float(data.pop("t_s")), str(data.pop("member")), data.pop("incarnation", 0)
-        except (msgspec.MsgspecError, KeyError, TypeError, ValueError):
-            self.flaws.append(f"line {number} is not an event: {misfit}")
+            event, data = _decode_envelope(line), _decode_object(line)
+        except (msgspec.MsgspecError, RecursionError):
+            self._flaw(f"line {number} is not an event: {misfit}")
             return None
-        self.flaws.append(f"line {number} is an event of kind {kind!r} that this version cannot read: {misfit}")
-        return Unknown(seq=seq, t_s=t_s, member=member, incarnation=incarnation, of_kind=kind, data=data)
+        self._flaw(f"line {number} is an event of kind {event.kind!r} that this version cannot read: {misfit}")
+        own = {name: value for name, value in data.items() if name not in _Envelope.__struct_fields__}
+        return Unknown(
+            seq=event.seq,
+            t_s=event.t_s,
+            member=event.member,
+            incarnation=event.incarnation,
+            of_kind=event.kind,
+            data=own,
+        )
+
+    def _flaw(self, said: str) -> None:
+        if len(self.flaws) < FLAWS_SAID_MAX:
+            self.flaws.append(said)
+            return
+        self._flaws_unsaid += 1
+        self.flaws[FLAWS_SAID_MAX:] = [f"and {counted(self._flaws_unsaid, 'more flaw')}"]

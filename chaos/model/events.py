@@ -2,8 +2,8 @@
 
 An event has the journal's number `seq`, the run's clock `t_s` (seconds since the run began, monotonic, taken where the
 event happened), the `member` that saw it (`runner` for the runner) and its `incarnation`. Step k is the k-th committed
-update, from 1; a state step counts the updates in a state, 0 being a fresh one. Unknown kinds are kept as `Unknown`,
-so that a journal of a newer version can be read and is judged with care.
+update, from 1; a state step counts the updates in a state, 0 being a fresh one. Kinds and fields that this version does
+not know make an event `Unknown`, so that a journal of a newer version can be read and is judged with care.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def _kind(name: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=_kind):
+class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag=_kind):
     """What every event carries."""
 
     seq: int = -1

@@ -173,7 +173,7 @@ def nothing_written(lines: Lines, scene: Scene) -> Lines:
     return []
 
 
-@flaws_nothing
+@flaws
 def field_of_the_future(lines: Lines, scene: Scene) -> Lines:
     """Events have a field that this version does not know."""
     future = []

@@ -63,10 +63,14 @@ def test_a_kind_of_a_newer_version_is_kept_and_is_a_flaw(path):
     assert "teleported" in flaws[0]
 
 
-def test_a_new_field_of_a_known_kind_is_no_flaw(path):
+def test_a_new_field_of_a_known_kind_is_a_flaw(path):
+    """What a newer version tells with it may matter; and a name that was damaged must not become a default."""
     with path.open("ab") as file:
         file.write(b'{"kind":"phase_started","seq":3,"t_s":2.0,"member":"runner","phase":"drain","colour":"red"}\n')
-    assert read(path)[1] == []
+    events, (flaw,) = read(path)
+    data = {"phase": "drain", "colour": "red"}
+    assert events[-1] == Unknown(seq=3, t_s=2.0, member="runner", of_kind="phase_started", data=data)
+    assert "unknown field `colour`" in flaw
 
 
 def test_garbage_is_a_flaw_and_hides_nothing_after_it(path):
