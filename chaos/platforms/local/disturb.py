@@ -32,7 +32,7 @@ from chaos.platforms.local.lives import Life, Lives, pid_of, watch
 
 GONE_S = 5.0
 DRAIN_GRACE_S = 5.0
-LAUNCH_S = 60.0
+LAUNCH_S = 120.0
 """For a member on demand to say that its trainer runs."""
 LOOK_S = 0.02
 
@@ -86,11 +86,16 @@ class Disturbances:
                 for life in on_node:
                     await self._delete(life)
                 held = Hold(node, Proof(node, 0, f"{_named(on_node)} are gone, and the links of {node} are down"))
-                yield held
+                tasks = await links.enter_async_context(anyio.create_task_group())
+                tasks.start_soon(_watch_parts, held, downs)
+                try:
+                    yield held
+                finally:
+                    tasks.cancel_scope.cancel()
         finally:
             with anyio.CancelScope(shield=True):
                 await self._commands.send("open", node=node)
-        held.trouble = "; ".join(down.trouble for down in downs if down.trouble)
+        held.trouble = _trouble(downs)
         if all(down.reverted for down in downs):
             held.reverted = Proof(node, 0, f"the links of {node} are up, and its members start again")
 
@@ -190,6 +195,17 @@ class Disturbances:
         if waited.cancelled_caught:
             raise InjectionRefused(f"{name} was sent but not seen in force within {GONE_S} s on the {what}")
         return Proof(life.member, life.incarnation, f"{process.value} process {pid} is gone")
+
+
+async def _watch_parts(held: Hold, parts: list[Hold]) -> None:
+    """What befalls a part befalls the whole."""
+    while not held.trouble:
+        await anyio.sleep(LOOK_S)
+        held.trouble = _trouble(parts)
+
+
+def _trouble(parts: list[Hold]) -> str:
+    return "; ".join(part.trouble for part in parts if part.trouble)
 
 
 async def _see_stopped(life: Life, pid: int, what: str, stopped: bool) -> Proof:

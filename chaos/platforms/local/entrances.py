@@ -43,4 +43,6 @@ class Entrances:
         if self._isolation == "processes":
             return
         width = max(map(len, self._lines), default=0)
-        self._path.write_text("".join(f"{name:<{width}}  {line}\n" for name, line in sorted(self._lines.items())))
+        aside = self._path.with_suffix(".part")  # Renamed into place, so that a reader never finds half of it.
+        aside.write_text("".join(f"{name:<{width}}  {line}\n" for name, line in sorted(self._lines.items())))
+        aside.replace(self._path)
