@@ -8,20 +8,18 @@ from typing import ClassVar
 from chaos.api import (
     AnyEvent,
     Commit,
-    Delete,
-    Evict,
     FaultPoint,
     Finding,
     Held,
     History,
     Injection,
+    Lethal,
     Limits,
     Monitor,
     Outcome,
     Past,
     Plan,
     PlannedFault,
-    Signal,
     counted,
     events,
     listed,
@@ -121,12 +119,11 @@ def _target(injection: Injection) -> str:
 
 
 def _afterlife(hit: events.InjectionInForce, past: Past) -> str | None:
-    """A life said to be killed that tried a step later was not killed."""
-    match hit.injection:
-        case Delete() | Evict() | Signal():
-            life = next(one.struck for one in past.hits_by(hit.fault_id) if hit in one.proofs)
-        case _:
-            return None
-    tried: list[Commit | events.Step] = [*life.commits[-1:], *life.discards[-1:]] if life else []
-    after = [step for step in tried if step.t_s > hit.t_s]
-    return f"{hit.proof.member} was called dead and tried step {after[0].step} afterwards" if after else None
+    """A life said to be killed that tried a step later was not killed. A node takes those who lived on it with it."""
+    if not isinstance(hit.injection, Lethal):
+        return None
+    for struck in (one.struck for one in past.hits_by(hit.fault_id) if hit in one.proofs and one.struck):
+        tried: list[Commit | events.Step] = [*struck.commits[-1:], *struck.discards[-1:]]
+        if after := [step for step in tried if step.t_s > hit.t_s]:
+            return f"{struck.member} was called dead and tried step {after[0].step} afterwards"
+    return None

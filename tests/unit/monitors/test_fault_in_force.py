@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from journals import STEP_S, Story, about, judge, lost_and_back, steady
+from journals import STEP_S, Story, about, judge, lost_and_back, node_off_and_back, steady
 
 from chaos.api import Action, Delete, Evict, FaultPoint, Outcome, Point, events
 
@@ -67,6 +67,16 @@ def test_a_victim_that_trains_on_was_not_killed() -> None:
     found = finding(story)
     assert found.outcome is Outcome.UNKNOWN
     assert found.reading.endswith("was not in force: replica-1 was called dead and tried step 13 afterwards")
+
+
+def test_a_member_of_a_dead_node_that_trains_on() -> None:
+    story = node_off_and_back()
+    (hit,) = [event for event in story.told if isinstance(event, events.InjectionInForce)]
+    story.now_s, story.group, story.step, story.quorum_id = hit.t_s, {"replica-3"}, 12, 1
+    story.incarnation["replica-3"] = 1
+    found = finding(story.wait(STEP_S).discard())
+    assert found.outcome is Outcome.UNKNOWN
+    assert found.reading.endswith("was not in force: replica-3 was called dead and tried step 13 afterwards")
 
 
 def test_proof_of_another_than_the_target() -> None:
