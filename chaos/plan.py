@@ -21,7 +21,7 @@ from chaos.load import convert
 from chaos.model.aim import MOMENT_ROLES, NODE, Aim, candidates, draw, number
 from chaos.model.errors import BadInput, near
 from chaos.model.experiment import Experiment, FaultSpec, Repeat, Target, WorkloadSpec
-from chaos.model.injections import Held, Injection, needs
+from chaos.model.injections import Drain, Held, Injection, needs
 from chaos.model.plan import Plan, PlannedFault
 from chaos.model.topology import Topology, place
 from chaos.model.workload import Workload
@@ -166,9 +166,11 @@ def _plan_fault(name: str, where: str, spec: FaultSpec, after_s: float, plan: Pl
 
 
 def _needs(spec: FaultSpec, injections: tuple[Injection, ...]) -> tuple[str, ...]:
-    """What a fault needs. To wait at a point of the trainer takes fault points too; to hit a node as a whole, nodes."""
+    """What a fault needs. To wait at a point of the trainer takes fault points too; to hit a node as a whole, nodes,
+    while to empty one is done to its members.
+    """
     also = {"fault_points"} if spec.at.point is not None else set()
-    if spec.target.role == NODE:
+    if spec.target.role == NODE and not all(isinstance(injection, Drain) for injection in injections):
         also.add("nodes")
     return tuple(sorted(also.union(*map(needs, injections))))
 

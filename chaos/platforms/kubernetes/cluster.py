@@ -6,9 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 
 import anyio
@@ -16,42 +14,30 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from chaos.model.events import EventsLost, MemberExited, TrainerStarted
-from chaos.model.injections import Delete, Evict, HeldInjection, Launch, NodeInjection, OneShot, Proof, Signal
-from chaos.model.ports import Deployment, Emit, Hold, InjectionRefused, PlatformLost
-from chaos.model.topology import Placement, Restart
+from chaos.model.injections import HeldInjection, OneShot, Proof
+from chaos.model.ports import Deployment, Emit, Hold, PlatformLost
+from chaos.model.topology import Restart
 from chaos.platforms.kubernetes.client import Kube, KubeError, Object
+from chaos.platforms.kubernetes.disturb import Disturbances, Start
 from chaos.platforms.kubernetes.entry import ENTERED
-from chaos.platforms.kubernetes.lives import Entered, Life, Lives
-from chaos.platforms.kubernetes.logs import PodLog
-from chaos.platforms.kubernetes.objects import CONTROLLER, CONTROLLER_GRACE_S, MEMBER, MEMBER_GRACE_S, Names, bare
+from chaos.platforms.kubernetes.lives import Entered, Lives
+from chaos.platforms.kubernetes.logs import Pod, PodLog
+from chaos.platforms.kubernetes.objects import (
+    CONTROLLER,
+    CONTROLLER_GRACE_S,
+    MEMBER,
+    MEMBER_GRACE_S,
+    Names,
+    bare,
+)
 from chaos.platforms.kubernetes.orders import Orders
 
 STOP_SLACK_S = 10.0
 """For the API server and the kubelet to come to it, on top of the grace that the pods have."""
-LAUNCH_S = 60.0
-"""For a member on demand to be started and to say that its trainer runs."""
-LOOK_S = 0.02
 HOPELESS = ("ErrImageNeverPull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError")
 BACK_OFF = "CrashLoopBackOff"
 
 _ENTERED = f'{{"kind": "{ENTERED}"'.encode()
-
-
-Start = Callable[[Placement], Awaitable[None]]
-
-
-@dataclass
-class Pod:
-    """One pod of a member."""
-
-    log: PodLog
-    member: str
-    name: str
-    uid: str
-    node: str
-    since_s: float
-    life: Life | None = None
-    replaced: bool = False
 
 
 class KubernetesCluster:
@@ -75,11 +61,12 @@ class KubernetesCluster:
         self._emit = emit
         self._orders = orders
         self._nodes = nodes
-        self._start = start
         epoch_wall_s = time.time() - (time.monotonic() - deployment.epoch_mono_s)
         self._roles = deployment.workload.members()
         self._lives = Lives(self._roles, epoch_wall_s)
         self._pods: dict[str, Pod] = {}
+        lives, pods = self._lives, self._pods
+        self._disturbances = Disturbances(kube, names, deployment, orders, lives, pods, nodes, start)
         self._over = anyio.Event()
         self._over_status = 0
         self._tasks: TaskGroup | None = None
@@ -106,59 +93,10 @@ class KubernetesCluster:
                     await life.exited.wait()
 
     async def inject(self, injection: OneShot) -> Proof:
-        life = self._lives.alive(injection.member)
-        pod = self._pods[life.uid]
-        match injection:
-            case Delete():
-                evidence = await self._orders.once(injection, life)
-                with anyio.move_on_after(STOP_SLACK_S):
-                    await pod.log.killed()
-                await self._replace(pod)
-            case Evict(grace_s=grace_s):
-                evidence = await self._orders.once(injection, life, partial(self._evict, life, grace_s))
-            case Signal():
-                evidence = await self._orders.once(injection, life)
-        return Proof(life.member, life.incarnation, evidence)
+        return await self._disturbances.inject(injection)
 
     def hold(self, injection: HeldInjection) -> AbstractAsyncContextManager[Hold]:
-        if isinstance(injection, NodeInjection):
-            raise InjectionRefused(f"{injection.target}: faults on whole nodes are not made on Kubernetes yet")
-        if isinstance(injection, Launch):
-            return self._launch(injection.target)
-        return self._orders.hold(injection, self._lives.alive(injection.target), self._lives.addresses())
-
-    @asynccontextmanager
-    async def _launch(self, member: str) -> AsyncIterator[Hold]:
-        """A bare pod, for one life."""
-        (place,) = (place for place in self._deployment.topology.placements if place.member == member)
-        held: Hold | None = None
-        try:
-            await self._start(place)
-            with anyio.move_on_after(LAUNCH_S):
-                while member not in self._lives or self._lives[member].trainer is None:
-                    await anyio.sleep(LOOK_S)
-            life = self._lives.alive(member)
-            if life.trainer is None:
-                raise InjectionRefused(f"no trainer came to run in {member}; see members/{member}")
-            held = Hold(member, Proof(member, life.incarnation, f"{member} runs in pod {life.uid}, and so its trainer"))
-            yield held
-        except KubeError as error:
-            raise InjectionRefused(str(error)) from error
-        finally:
-            with anyio.CancelScope(shield=True):
-                await self._end_launched(member, held)
-
-    async def _end_launched(self, member: str, held: Hold | None) -> None:
-        try:
-            evidence = f"{member} had ended by itself"
-            if member in self._lives:
-                evidence = (await self.inject(Delete(member))).evidence
-            if held is not None:
-                held.reverted = Proof(member, held.proof.incarnation, evidence)
-            await self._kube.delete(f"{self._names.core}/pods/{self._names.pod(member)}")
-        except (InjectionRefused, KubeError) as error:
-            if held is not None:
-                held.trouble = str(error)
+        return self._disturbances.hold(injection)
 
     async def _retire(self, member: str) -> None:
         """End a member as its StatefulSet does, with the pod's grace; it is not started again."""
@@ -167,27 +105,6 @@ class KubernetesCluster:
                 await self._kube.delete(f"{self._names.core}/pods/{self._names.pod(member)}")
             else:
                 await self._kube.merge(f"{self._names.sets}/{self._names.set(member)}", {"spec": {"replicas": 0}})
-
-    async def _evict(self, life: Life, grace_s: float) -> None:
-        eviction = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": life.pod, "namespace": self._names.namespace},
-            "deleteOptions": {"gracePeriodSeconds": max(1, round(grace_s)), "preconditions": {"uid": life.uid}},
-        }
-        try:
-            await self._kube.create(f"{self._names.core}/pods/{life.pod}/eviction", eviction)
-        except KubeError as error:
-            raise InjectionRefused(str(error)) from error
-
-    async def _replace(self, pod: Pod) -> None:
-        """Take the object of a pod away, so that its StatefulSet makes another one, with another address."""
-        if bare(self._deployment, self._roles[pod.member]) or pod.replaced:
-            return
-        pod.replaced = True
-        options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid}}
-        with suppress(KubeError):  # Someone else's doing then: it is gone already, or another one.
-            await self._kube.delete(f"{self._names.core}/pods/{pod.name}", options)
 
     def _pod_seen(self, item: Object) -> None:
         meta, uid = item["metadata"], item["metadata"]["uid"]
@@ -218,7 +135,7 @@ class KubernetesCluster:
             if waiting.get("reason") in HOPELESS:
                 raise PlatformLost(f"{pod.member}: {waiting['reason']}: {waiting.get('message', '')}")
             if waiting.get("reason") == BACK_OFF and self._tasks is not None:
-                self._tasks.start_soon(self._replace, pod)
+                self._tasks.start_soon(self._disturbances.replace, pod)
 
     def _take(self, uid: str, line: bytes) -> None:
         """One line of a pod's log: an event, or ordinary output for the run's folder."""

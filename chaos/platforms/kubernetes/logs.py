@@ -11,10 +11,12 @@ import re
 import signal
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 import anyio
 
 from chaos.platforms.kubernetes.client import Kube, KubeError, Object
+from chaos.platforms.kubernetes.lives import Life
 
 RETRY_S = 0.2
 GONE_TAIL_S = 10.0
@@ -148,3 +150,17 @@ class PodLog:
     def _wake(self) -> None:
         self._changed.set()
         self._changed = anyio.Event()
+
+
+@dataclass
+class Pod:
+    """One pod of a member."""
+
+    log: PodLog
+    member: str
+    name: str
+    uid: str
+    node: str
+    since_s: float
+    life: Life | None = None
+    replaced: bool = False

@@ -136,10 +136,18 @@ def member(
         "spec": {
             "serviceName": names.run,
             "replicas": 1,
+            # A changed template, such as another node, is for the next pod; the present one is ended by faults alone.
+            "updateStrategy": {"type": "OnDelete"},
             "selector": {"matchLabels": labels},
             "template": {"metadata": {"labels": labels}, "spec": spec},
         },
     }
+
+
+def affinity(nodes: list[str]) -> Object:
+    """One of these nodes and no other, by name: the label of the same name may differ from it."""
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": nodes}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
 
 
 def _pod(names: Names, place: Placement, node: str, deployment: Deployment, options: Options) -> Object:
@@ -166,10 +174,8 @@ def _pod(names: Names, place: Placement, node: str, deployment: Deployment, opti
         # The pause container is PID 1 then, and adopts and collects what a member leaves behind.
         "shareProcessNamespace": True,
         "terminationGracePeriodSeconds": CONTROLLER_GRACE_S if place.role == CONTROLLER else MEMBER_GRACE_S,
-        # The plan's node and no other, by name: the label of the same name may differ from it.
-        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
-        ]}}},
+        # The plan's node and no other.
+        "affinity": affinity([node]),
         # A job has no business with the API server.
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,

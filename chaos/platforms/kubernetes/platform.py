@@ -22,7 +22,8 @@ from chaos.model.topology import CONTROL_NODE, Placement, Topology
 from chaos.platforms.kubernetes import objects, preflight, sweep
 from chaos.platforms.kubernetes.client import Kube, KubeError, Object, connect
 from chaos.platforms.kubernetes.clocks import micro_time
-from chaos.platforms.kubernetes.cluster import KubernetesCluster, Start
+from chaos.platforms.kubernetes.cluster import KubernetesCluster
+from chaos.platforms.kubernetes.disturb import Start
 from chaos.platforms.kubernetes.objects import LEASE_TTL_S, Names
 from chaos.platforms.kubernetes.options import Options
 from chaos.platforms.kubernetes.orders import Orders

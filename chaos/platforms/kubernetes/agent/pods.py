@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,7 +19,8 @@ from chaos.model.site import Link, MainProcess, Namespace, Nic, Site
 from chaos.platforms.kubernetes.entry import SCRATCH
 from chaos.platforms.kubernetes.order import Target
 
-_PODS = re.compile(r"^(.*?/kubepods[^/]*)/")
+_ALL_PODS = re.compile(r"^(.*?/kubepods[^/]*)/")
+_A_POD = re.compile(r"pod[0-9a-f]{8}[-_]")
 _CONTROLLERS = ("cpu", "memory", "blkio")
 
 
@@ -26,21 +28,23 @@ class NodePods:
     """The pods of the node whose kubelet started this process."""
 
     def __init__(self) -> None:
-        roots = {match[1] for path in _groups("self").values() if (match := _PODS.match(f"{path}/"))}
-        assert len(roots) == 1, f"the agent is not in a pod of one kubelet: {roots}"
-        (self._root,) = roots
+        tops = {match[1] for path in _directories(os.getpid()).values() if (match := _ALL_PODS.match(f"{path}/"))}
+        if not tops:
+            raise NotInForce("the agent is in no pod's cgroup, or /sys/fs/cgroup of the node is not mounted in its pod")
+        self._top = min(tops)
 
     def find(self, target: Target, pid: int) -> int:
         """The process that has `pid` in the target's pod, as this node numbers it. NotInForce when it is gone."""
-        for number in filter(str.isdigit, os.listdir("/proc")):
-            with suppress(OSError):
-                if self._belongs(number, target.uid) and _pid_in_pod(number) == pid:
-                    return int(number)
+        for group in self._groups(target.uid):
+            for number in members(group):
+                with suppress(OSError):
+                    if _pid_in_pod(number) == pid:
+                        return number
         raise NotInForce(f"process {pid} of pod {target.pod} ({target.uid}) is not on this node any more")
 
-    def container(self, target: Target) -> list[int]:
-        """Every process of the container in which the target's main process is."""
-        return members(next(iter(self._directories(self.find(target, target.pid)).values())))
+    def container(self, pid: int) -> list[int]:
+        """Every process of the container that a process is in."""
+        return members(next(iter(_directories(pid).values())))
 
     def site(self, target: Target) -> Site:
         """What the target is to an injection."""
@@ -48,7 +52,7 @@ class NodePods:
         ticks = started(pid)
         if ticks is None:
             raise NotInForce(f"the main process of {target.pod} has ended")
-        groups = {name: _up_to(path, target.uid) for name, path in self._directories(pid).items()}
+        groups = {name: _up_to(path, target.uid) for name, path in _directories(pid).items()}
         folder = f"/proc/{pid}/root{SCRATCH}/disk"
         return Site(
             name=target.member,
@@ -60,24 +64,25 @@ class NodePods:
             folder=folder if _in_memory(pid) else None,
         )
 
-    def _belongs(self, number: str, uid: str) -> bool:
-        paths = _groups(number).values()
-        return any(path.startswith(f"{self._root}/") and _names(uid).search(path) for path in paths)
+    def _groups(self, uid: str) -> Iterator[str]:
+        """The pod's group, below one of its class of service."""
+        for path, names, _files in os.walk(self._top):
+            yield from (f"{path}/{name}" for name in names if _names(uid).search(name))
+            names[:] = [name for name in names if not _A_POD.search(name)]
 
-    def _directories(self, pid: int) -> dict[str, str]:
-        """Controller of version 1, or "" for version 2 -> the directory of the process's group."""
-        groups, found = _groups(str(pid)), {}
-        for line in Path("/proc/self/mountinfo").read_text().splitlines():
-            fields = line.split()
-            kind, root, mount, options = fields[fields.index("-") + 1], fields[3], fields[4], fields[-1].split(",")
-            wanted = [""] if kind == "cgroup2" else [c for c in _CONTROLLERS if c in options and kind == "cgroup"]
-            for controller in wanted:
-                path = os.path.normpath(f"{mount}/{os.path.relpath(groups.get(controller, '/'), root)}")
-                if path.startswith(f"{mount}/") and os.path.isdir(path) and controller not in found:
-                    found[controller] = path
-        if not found:
-            raise NotInForce("no cgroups are mounted in the agent's pod: mount /sys/fs/cgroup of the node there")
-        return found
+
+def _directories(pid: int) -> dict[str, str]:
+    """Controller of version 1, or "" for version 2 -> the directory of the process's group."""
+    groups, found = _groups(pid), {}
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        fields = line.split()
+        kind, root, mount, options = fields[fields.index("-") + 1], fields[3], fields[4], fields[-1].split(",")
+        wanted = [""] if kind == "cgroup2" else [c for c in _CONTROLLERS if c in options and kind == "cgroup"]
+        for controller in wanted:
+            path = os.path.normpath(f"{mount}/{os.path.relpath(groups.get(controller, '/'), root)}")
+            if path.startswith(f"{mount}/") and os.path.isdir(path) and controller not in found:
+                found[controller] = path
+    return found
 
 
 def _names(uid: str) -> re.Pattern[str]:
@@ -85,10 +90,10 @@ def _names(uid: str) -> re.Pattern[str]:
     return re.compile(uid.replace("-", "[-_]"))
 
 
-def _groups(number: str) -> dict[str, str]:
+def _groups(pid: int) -> dict[str, str]:
     """Controller of version 1, or "" for version 2 -> path of a process's group."""
     groups = {}
-    for line in Path(f"/proc/{number}/cgroup").read_text().splitlines():
+    for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
         _hierarchy, controllers, path = line.split(":", 2)
         groups.update(dict.fromkeys(controllers.split(","), path))
     return groups
@@ -100,8 +105,8 @@ def _up_to(path: str, uid: str) -> str:
     return path if _names(uid).search(tail) or head == path else _up_to(head, uid)
 
 
-def _pid_in_pod(number: str) -> int:
-    status = Path(f"/proc/{number}/status").read_text()
+def _pid_in_pod(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
     return int(status.partition("\nNSpid:")[2].partition("\n")[0].split()[-1])
 
 

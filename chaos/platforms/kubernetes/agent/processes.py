@@ -21,7 +21,7 @@ async def end(pods: NodePods, target: Target) -> str:
     """SIGKILL to every process of the container, until none is left. The evidence."""
     main = pods.find(target, target.pid)
     with _held(main) as pidfd:
-        pids = pods.container(target)
+        pids = pods.container(main)
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -34,7 +34,7 @@ async def see_end(pods: NodePods, target: Target, ready: anyio.Event, within_s: 
     """Wait until someone else has ended the container; `ready` is set once it is watched. The evidence."""
     main = pods.find(target, target.pid)
     with _held(main) as pidfd:
-        pids = pods.container(target)
+        pids = pods.container(main)
         ready.set()
         await _gone(pidfd, within_s, f"main process {main} of {target.pod}")
         await _all_gone(pids)
