@@ -39,22 +39,21 @@ class _Shard:
 
     def count(self, step: int, batch: int) -> _Run | None:
         """Take a commit in; the run of earlier ones that it contradicts, if any."""
-        # Almost always both numbers are new highest ones, which no earlier run can know.
+        if self.runs and step == self.step + 1 and batch == self.newest + 1:
+            run = self.runs[-1]
+            if run.last == self.step and run.ahead == batch - step:  # As almost always.
+                run.last = self.step = step
+                self.newest = batch
+                self.counted += 1
+                return None
+        # Of new highest numbers no earlier run can know.
         earlier = [] if step > self.step and batch > self.newest else self.runs
         denied = next((run for run in earlier if run.denies(step, batch)), None)
         if any(run.holds(step, batch) for run in earlier):
             return denied
-        last = self.runs[-1] if self.runs else None
-        if last is not None and step == last.last + 1 and batch == step + last.ahead:
-            last.last = step
-        else:
-            self.runs.append(_Run(step, step, batch - step))
-        if denied is None:
-            self.counted += 1
-        if batch > self.newest:
-            self.newest = batch
-        if step > self.step:
-            self.step = step
+        self.runs.append(_Run(step, step, batch - step))
+        self.counted += denied is None
+        self.step, self.newest = max(self.step, step), max(self.newest, batch)
         return denied
 
 
