@@ -36,6 +36,11 @@ class Recorded:
     events: tuple[AnyEvent, ...]
     flaws: tuple[str, ...] = ()
 
+    @functools.cached_property
+    def judges(self) -> set[str]:
+        """The monitors that judge it: those of its experiment, and those that sit in every run."""
+        return {monitor.name for monitor in Judges(self.plan).monitors}
+
     def verdict(self) -> Verdict:
         judges = Judges(self.plan)
         for event in self.events:

@@ -236,6 +236,8 @@ def _ends(scene: Scene, proof: events.InjectionInForce) -> list[events.Injection
 def something_held_was_never_let_go(scene: Scene) -> Run:
     """A fault of something killed also cut a link, and that is not said to be whole again."""
     proof = scene.any_of(scene.proofs())
-    link = LinkDown(scene.any_of(scene.replicas), Interface.CONTROL)
+    made = [one.injection for one in scene.proofs()]
+    links = [LinkDown(replica, Interface.CONTROL) for replica in scene.replicas]
+    link = scene.any_of(link for link in links if link not in made)
     told = replace(proof, injection=link, proof=Proof(link.target, 1, "no carrier"))
     return scene.inserted(proof, told)

@@ -91,7 +91,7 @@ def two_runs_in_one_journal(scene: Scene) -> Run:
     return scene.with_events([*scene.events, *scene.events])
 
 
-@violates("same_state", "history_kept", "progress", "one_quorum", outcomes=UNKNOWN)
+@violates("same_state", "history_kept", "one_quorum", outcomes=UNKNOWN)
 def commits_in_a_blind_window(scene: Scene) -> Run:
     """Some commits of a member did not arrive, and the journal says so."""
     commit = scene.any_of(scene.inner_commits())

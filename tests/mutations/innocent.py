@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec.structs import replace
@@ -70,13 +71,21 @@ def slower_machine(scene: Scene) -> Run:
     rejoin_s = (limits.get("replicas_rejoin") or {}).get("within_s_max", 120.0)
     gap_s = (limits.get("survivors_continue") or {}).get("gap_s_max", 30.0)
     stall_s = (limits.get("progress") or {}).get("stall_s_max", 60.0)
-    slowest_s = max(_waits(scene))
-    back_s = max((min(e.t_s for e in scene.since(d, events.Step)) - d.proof.t_s for d in scene.deaths()), default=1.0)
+    slowest_s, back_s = max(_waits(scene)), max([1.0, *_returns(scene)])
     room = min(rejoin_s / back_s, gap_s / slowest_s, stall_s / slowest_s) * 0.9
     if room <= 1.0:
         raise NotHere
     factor = scene.chance.uniform(1.0, room)
     return scene.edited(lambda e: replace(e, t_s=e.t_s * factor))
+
+
+def _returns(scene: Scene) -> Iterator[float]:
+    """How long each replica that was taken out was away, with the time of its fault."""
+    for started in scene.faults():
+        for member in scene.targets(started) & set(scene.replicas):
+            later = [commit.t_s for commit in scene.commits(member) if commit.t_s > started.t_s]
+            gaps = [after - before for before, after in itertools.pairwise([started.t_s, *later])]
+            yield max(gaps, default=0.0)
 
 
 def _waits(scene: Scene) -> list[float]:
@@ -235,8 +244,14 @@ def last_commit_died_with_the_victim(scene: Scene) -> Run:
     again = [one for one in scene.commits() if one.step == last.step + 1 and one.member != death.member]
     if not again or min(one.t_s for one in again) < last.t_s or any(one.quorum_id == last.quorum_id for one in again):
         raise NotHere
-    told = replace(last, t_s=last.t_s + 0.001, step=last.step + 1, digest="e" * 32)
-    return scene.inserted(last, told)
+    batch = None if last.batch is None else last.batch + 1
+    told = replace(last, t_s=last.t_s + 0.001, step=last.step + 1, digest="e" * 32, batch=batch)
+    fields = {"committed": False, "tokens": 0, "digest": None, "gradient_scale": None, "error": "peer is gone"}
+    vain = [
+        replace(one, t_s=last.t_s + 0.002, quorum_id=last.quorum_id, participants=last.participants, **fields)
+        for one in again
+    ]
+    return scene.inserted(last, told, *vain)
 
 
 @harmless

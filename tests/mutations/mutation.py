@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from chaos.api import Held, Injection, Lethal, Outcome, events
+from chaos.api import Held, Injection, Lethal, NodeDown, Outcome, events
 from chaos.model.events import AnyEvent
 from chaos.model.plan import Plan
 from chaos.registry import monitors
@@ -200,14 +200,20 @@ class Scene:
         for proof in self.proofs(*Lethal.__args__):
             started = next(one for one in self.faults() if one.fault_id == proof.fault_id)
             for member in self.plan.topology.on(proof.proof.member) or (proof.proof.member,):
-                once = sum(member in self._targets(one) for one in self.faults()) == 1
+                once = sum(member in self.targets(one) for one in self.faults()) == 1
                 lived = [e.incarnation for e in self.body if e.member == member and e.seq < started.seq]
                 newer = [commit for commit in self.commits(member) if commit.incarnation > max(lived)]
                 if member in self.replicas and once and len(newer) > 2:
                     found.append(Death(member, started, proof, max(lived), newer[0].incarnation))
         return found
 
-    def _targets(self, started: events.FaultStarted) -> set[str]:
+    def due_s(self, death: Death) -> float:
+        """From when on a replica could come back: a node that is down keeps its members away."""
+        if not isinstance(death.proof.injection, NodeDown):
+            return death.proof.t_s
+        return max(end.t_s for end in self.of(events.InjectionReverted) if end.fault_id == death.proof.fault_id)
+
+    def targets(self, started: events.FaultStarted) -> set[str]:
         on_nodes = {member for target in started.targets for member in self.plan.topology.on(target)}
         return on_nodes | set(started.targets)
 
