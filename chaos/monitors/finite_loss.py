@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from math import isfinite
 from typing import ClassVar
 
 from chaos.api import AnyEvent, Finding, History, Limits, Monitor, Outcome, Plan, counted, events
@@ -24,6 +24,8 @@ class FiniteLoss(Monitor[Limits]):
         super().__init__(plan, limits)
         self._reporting: dict[str, set[str]] = {"loss": set(), "gradient norm": set()}
         """The members that have reported a number of each."""
+        self._telling: set[str] = set()
+        """Those that have reported both."""
         self._checked = 0
         self._bad: list[tuple[events.Step, str]] = []
 
@@ -31,12 +33,19 @@ class FiniteLoss(Monitor[Limits]):
         if not isinstance(event, events.Step) or not event.committed or event.t_s >= history.past.drain_s:
             return
         self._checked += 1
+        loss, grad_norm = event.loss, event.grad_norm
+        if loss is None or grad_norm is None or event.member not in self._telling or not isfinite(loss + grad_norm):
+            self._look(event)
+
+    def _look(self, event: events.Step) -> None:
+        """Look closely at a commit that is not like most: two finite numbers, of a member that always tells both."""
         for what, value in (("loss", event.loss), ("gradient norm", event.grad_norm)):
             reporting = self._reporting[what]
-            if value is not None and math.isfinite(value):
+            if value is not None and isfinite(value):
                 reporting.add(event.member)
             elif value is not None or event.member in reporting:
                 self._bad.append((event, what))
+        self._telling = set.intersection(*self._reporting.values())
         if self._bad and self.broken is None:
             self.broken = self.finding(Outcome.FAIL, self._said(), evidence=[self._bad[0][0].seq])
 

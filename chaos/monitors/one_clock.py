@@ -7,7 +7,7 @@ from typing import ClassVar
 from chaos.api import AnyEvent, Finding, History, Limits, Monitor, Outcome, Plan, Seconds, events, span
 
 RUNNER = "runner"
-FromPlatform = events.MemberStarted | events.MemberExited
+FROM_PLATFORM = (events.MemberStarted, events.MemberExited, events.EventsLost)
 """Told of a member by those who keep it, so not in the order of its own words."""
 
 
@@ -47,14 +47,17 @@ class OneClock(Monitor[OneClockLimits]):
         if self._newest is None or event.t_s > self._newest.t_s:
             self._newest = event
         life = (event.member, event.incarnation)
-        if isinstance(event, FromPlatform):
+        if isinstance(event, FROM_PLATFORM):
             if isinstance(event, events.MemberStarted):
                 self._told_s[life] = event.t_s
             return
-        back_s = self._told_s.get(life, event.t_s) - event.t_s
+        told_s = self._told_s.get(life, event.t_s)
+        if event.t_s >= told_s:
+            self._told_s[life] = event.t_s
+            return
+        back_s = told_s - event.t_s
         if back_s > self.limit.apart_s_max:
             self._apart.append((f"the clock of {event.member} ran back by {span(back_s)} s", back_s, (event.seq,)))
-        self._told_s[life] = max(event.t_s, self._told_s.get(life, event.t_s))
 
     def _compare_runner(self, event: AnyEvent) -> None:
         """The runner writes down what it does as it does it, so what stands before it in the journal has happened."""
