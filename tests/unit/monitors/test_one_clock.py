@@ -87,3 +87,16 @@ def test_an_exit_may_be_known_before_the_last_words() -> None:
     dead = events.MemberExited(t_s=14.0, member="replica-0", incarnation=1, status=-9)
     place = next(i for i, e in enumerate(told) if e.member == "replica-0" and e.t_s > 9.0)
     assert finding(story, numbered([*told[:place], dead, *told[place:]])).outcome is not Outcome.FAIL
+
+
+def test_a_loss_is_told_by_those_who_read_and_late_words_follow_it() -> None:
+    story = steady()
+    told = story.journal()
+    place = next(i for i, e in enumerate(told) if e.member == "replica-0" and e.t_s > 9.0)
+    lost = events.EventsLost(t_s=told[place].t_s + 10.0, member="replica-0", incarnation=1, reason="the stream broke")
+    at = next(i for i, e in enumerate(told) if e.member == "runner" and e.t_s > told[place].t_s)
+    late = [
+        msgspec.structs.replace(e, t_s=e.t_s + 20.0) if e.member == "runner" and i >= at else e
+        for i, e in enumerate(told)
+    ]
+    assert finding(story, numbered([*late[:place], lost, *late[place:]])).outcome is Outcome.PASS
