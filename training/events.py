@@ -36,7 +36,10 @@ class TrainerStarted(Event, frozen=True, kw_only=True):
 
 
 class Quorum(Event, frozen=True, kw_only=True):
-    """A quorum with a new id, or one in which this member heals. ``step``: updates in its own state."""
+    """A quorum with a new id or other members, or one in which this member heals.
+
+    ``step``: updates in its own state.
+    """
 
     quorum_id: int
     step: int

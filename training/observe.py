@@ -59,8 +59,10 @@ class Observer:
         self._changed = False
 
     def quorum(self, result: Any, state_step: int) -> None:
-        self._names = [name.partition(":")[0] for name in result.replica_ids]
-        if result.quorum_id != self._quorum_id or result.heal:
+        names = [name.partition(":")[0] for name in result.replica_ids]
+        same_group = (result.quorum_id, sorted(names)) == (self._quorum_id, sorted(self._names))
+        self._names = names
+        if result.heal or not same_group:
             self._quorum_id = result.quorum_id
             self._changed = True
             self._emit(

@@ -173,7 +173,7 @@ class TrainerStarted(Event, frozen=True, kw_only=True):
 
 
 class Quorum(Event, frozen=True, kw_only=True):
-    """The member got a quorum of another id, or one in which it must heal."""
+    """The member got a quorum of another id or with other members, or one in which it must heal."""
 
     quorum_id: int
     step: int

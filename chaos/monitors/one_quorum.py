@@ -31,6 +31,7 @@ class OneQuorum(Monitor[Limits]):
         self._own: dict[str, events.Quorum] = {}
         """Member -> the quorum that it told of last."""
         self._overcounted: list[tuple[str, list[int]]] = []
+        self._unnoticed: list[tuple[str, list[int]]] = []
 
     def observe(self, event: AnyEvent, history: History) -> None:
         found: tuple[str, list[int]] | None = None
@@ -43,8 +44,8 @@ class OneQuorum(Monitor[Limits]):
                     found = found or self._overcount(event, own, history.past)
             case events.Quorum() if event.members is not None and event.t_s < history.past.drain_s:
                 self._quorums[event.quorum_id].append(event)
+                found = self._reused(event) or self._joined(event) or self._unnoticed_by(event)
                 self._own[event.member] = event
-                found = self._reused(event) or self._joined(event)
             case events.LighthouseStarted():
                 insort(self._lighthouse_starts_s, event.t_s)
             case events.MemberStarted() if event.member in self._lighthouse:
@@ -66,7 +67,7 @@ class OneQuorum(Monitor[Limits]):
             "splits": len(splits),
             "reused_ids": len(reused),
         }
-        for violations in (splits, reused, joined, self._overcounted):
+        for violations in (splits, reused, joined, self._unnoticed, self._overcounted):
             if violations:
                 reading, evidence = violations[0]
                 more = f"; {len(violations) - 1} more such" if len(violations) > 1 else ""
@@ -94,6 +95,22 @@ class OneQuorum(Monitor[Limits]):
         if quorum.member in members:
             return None
         return f"{quorum.member} is in quorum {quorum.quorum_id}, which is {listed(sorted(members))}", [quorum.seq]
+
+    def _unnoticed_by(self, quorum: events.Quorum) -> tuple[str, list[int]] | None:
+        """A group that changed under the id it had: TorchFT builds a new one for a new id only, so its member stays."""
+        own = self._own.get(quorum.member)
+        if own is None or (own.incarnation, own.quorum_id) != (quorum.incarnation, quorum.quorum_id):
+            return None
+        before, after = sorted(own.members or ()), sorted(quorum.members or ())
+        if before == after:
+            return None
+        found = (
+            f"{quorum.member} is in the group of quorum {own.quorum_id}, {listed(before)}, and stays there: "
+            f"a new quorum, which is {listed(after)}, has the same id",
+            [own.seq, quorum.seq],
+        )
+        self._unnoticed.append(found)
+        return found
 
     def _overcount(self, step: events.Step, quorum: events.Quorum, past: Past) -> tuple[str, list[int]] | None:
         """A commit for which the gradients were divided by more than the quorum has members."""

@@ -116,7 +116,7 @@ def test_an_id_used_again_for_others() -> None:
 
 
 def test_a_new_lighthouse_may_count_anew() -> None:
-    story = Story().deploy().train(12).kill("lighthouse").restart("lighthouse")
+    story = Story().deploy().regroup().train(12).kill("lighthouse").restart("lighthouse")
     story.say(events.LighthouseStarted, "lighthouse").train(5).kill("replica-1").wait(1.0).discard()
     story.quorum_id = 0
     found = judge(story.regroup().train(5).drain().end())["one_quorum"]
@@ -124,10 +124,33 @@ def test_a_new_lighthouse_may_count_anew() -> None:
 
 
 def test_so_may_one_that_lives_in_the_controller() -> None:
-    story = Story(lighthouse=False).deploy().train(12).kill("controller").restart("controller").train(5)
+    story = Story(lighthouse=False).deploy().regroup().train(12).kill("controller").restart("controller").train(5)
     story.kill("replica-1").wait(1.0).discard()
     story.quorum_id = 0
     assert judge(story.regroup().train(5).drain().end())["one_quorum"].outcome is Outcome.PASS
+
+
+def test_a_new_lighthouse_gives_a_replica_the_id_that_it_has() -> None:
+    """TorchFT takes the group for the one it is in, and goes on in that."""
+    story = Story().deploy().train(12).kill("lighthouse").restart("lighthouse")
+    story.group, story.quorum_id = {"replica-0"}, 0
+    findings, broken = judge_live(story.regroup().wait(1.0).drain().end())
+    found = findings["one_quorum"]
+    assert broken["one_quorum"] == found.evidence[1], "a live run must stop at once"
+    assert found.outcome is Outcome.FAIL
+    assert found.reading == (
+        "replica-0 is in the group of quorum 1, replica-0, replica-1 and replica-2, and stays there: "
+        "a new quorum, which is replica-0, has the same id"
+    )
+
+
+def test_an_id_that_comes_again_in_another_life_is_new_to_it() -> None:
+    story = Story().deploy().train(12).kill("lighthouse").restart("lighthouse").kill("replica-0")
+    story.group, story.quorum_id = {"replica-1", "replica-2"}, 4
+    story.regroup().train(2).restart("replica-0").build("replica-0")
+    story.group, story.quorum_id = {"replica-0"}, 0
+    story.regroup()
+    assert judge(story.wait(1.0).drain().end())["one_quorum"].outcome is Outcome.PASS
 
 
 def test_a_stranger_in_a_quorum() -> None:
