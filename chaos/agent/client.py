@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,9 @@ import msgspec
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from chaos.agent.wire import LINE_BYTES_MAX, Grant, Release, Renew, Reply, Request, State, Status
+
+Peers = dict[str, tuple[str, ...]]
+"""Addresses by name."""
 
 ANSWER_S = 10.0
 RENEWALS_PER_TTL = 3
@@ -49,9 +52,9 @@ class Agent:
         """The evidence that the injection is in force. Refused, AgentLost."""
         return (await self._ask(grant, refusable=True)).evidence
 
-    async def renew(self, lease: str) -> Reply:
+    async def renew(self, lease: str, peers: Peers | None = None) -> Reply:
         """Not `ok` when the lease has ended (`state` says how) or is no more in force. Refused for an unknown lease."""
-        return await self._ask(Renew(lease))
+        return await self._ask(Renew(lease, peers or {}))
 
     async def release(self, lease: str) -> Reply:
         """How the lease ended, with the evidence that its injection is reverted. Not `ok` while that is not proven."""
@@ -83,13 +86,16 @@ class Agent:
                 raise group.exceptions[0] from None  # What went wrong inside the context, as it was raised.
             raise
 
-    async def keep(self, grant: Grant) -> str:
-        """Renew the lease again and again; returns when it has ended before it was released, with the reason."""
+    async def keep(self, grant: Grant, peers: Callable[[], Peers] = dict) -> str:
+        """Renew the lease again and again; returns when it has ended before it was released, with the reason.
+
+        `peers` gives the addresses that those in the grant have by then.
+        """
         renewed_s = anyio.current_time()
         while True:
             await anyio.sleep(grant.ttl_s / RENEWALS_PER_TTL)
             try:
-                if lost := (await self.renew(grant.lease)).error:
+                if lost := (await self.renew(grant.lease, peers())).error:
                     return lost
                 renewed_s = anyio.current_time()
             except AgentLost as error:  # A successor may be on its way, and will say how the lease ended.

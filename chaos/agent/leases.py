@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import anyio
+import msgspec
 from anyio import to_thread
 
 from chaos.agent import guard
@@ -122,12 +124,18 @@ class Leases:
         held.leases[grant.lease] = Lease(grant, _deadline(grant))
         return held.settle()
 
-    async def renew(self, lease: str) -> Reply:
-        """The proof that it is still in force. Not `ok` when it is not, or when the lease has ended meanwhile."""
+    async def renew(self, lease: str, peers: Mapping[str, tuple[str, ...]] | None = None) -> Reply:
+        """The proof that it is still in force. Not `ok` when it is not, or when the lease has ended meanwhile.
+
+        `peers` are new addresses of those that the grant names.
+        """
         held = self._where.get(lease)
         if held is None or lease not in held.leases:
             return self._how_ended(lease)
-        held.leases[lease].deadline_s = _deadline(held.leases[lease].grant)
+        renewed = held.leases[lease]
+        renewed.deadline_s = _deadline(renewed.grant)
+        if peers:
+            renewed.grant = msgspec.structs.replace(renewed.grant, peers={**renewed.grant.peers, **peers})
         with anyio.CancelScope(shield=True):
             async with held.lock:
                 reply = await self._confirm(held, lease)

@@ -75,8 +75,8 @@ class Server:
             match self._decoder.decode(line):
                 case Grant() as grant:
                     return await self._leases.grant(grant, client)
-                case Renew(lease=lease):
-                    return await self._leases.renew(lease)
+                case Renew(lease=lease, peers=peers):
+                    return await self._leases.renew(lease, peers)
                 case Release(lease=lease):
                     return await self._leases.release(lease)
                 case Status():

@@ -41,9 +41,10 @@ class Grant(msgspec.Struct, frozen=True, tag="grant", tag_field="do"):
 
 
 class Renew(msgspec.Struct, frozen=True, tag="renew", tag_field="do"):
-    """Hold on for another ttl; the kernel state is set and read back again."""
+    """Hold on for another ttl; the kernel state is set and read back again, with these `peers` where some are given."""
 
     lease: LeaseId
+    peers: dict[str, tuple[str, ...]] = {}
 
 
 class Release(msgspec.Struct, frozen=True, tag="release", tag_field="do"):

@@ -54,11 +54,14 @@ class Delete(msgspec.Struct, frozen=True, tag="delete"):
 
 
 class Signal(msgspec.Struct, frozen=True, tag="signal"):
-    """Send a signal to one process of a member; the rest of the member lives on. In force: that process is gone."""
+    """Send a signal to one process of a member; the rest of the member lives on. In force: that process is gone, for
+    which it has `grace_s`.
+    """
 
     member: str
     process: Process
     signal: int
+    grace_s: Annotated[float, Meta(gt=0, le=3600)] = 5.0
 
 
 class Evict(msgspec.Struct, frozen=True, tag="evict"):

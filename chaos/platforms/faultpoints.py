@@ -41,8 +41,13 @@ class TrainerSilent(Exception):
 
 
 @asynccontextmanager
-async def hold(injection: FaultPoint, incarnation: int, folder: Path) -> AsyncIterator[Hold]:
-    """Keep an order at the trainer whose socket lies in `folder`. InjectionRefused when it does not take it."""
+async def hold(
+    injection: FaultPoint, incarnation: int, folder: Path, gone: anyio.Event | None = None
+) -> AsyncIterator[Hold]:
+    """Keep an order at the trainer whose socket lies in `folder`. InjectionRefused when it does not take it.
+
+    `gone` is set once the trainer's member is no more, and the order with it.
+    """
     order = f"{injection.target}.{incarnation}-{next(_orders)}"
     arm = {"point": injection.point, "action": injection.action, "delay_s": injection.delay_s, "times": injection.times}
     try:
@@ -60,7 +65,9 @@ async def hold(injection: FaultPoint, incarnation: int, folder: Path) -> AsyncIt
         finally:
             tasks.cancel_scope.cancel()
             with anyio.CancelScope(shield=True):
-                held.reverted = Proof(injection.target, incarnation, await _disarm(folder, order))
+                held.reverted = Proof(
+                    injection.target, incarnation, await _disarm(folder, order, gone or anyio.Event())
+                )
 
 
 async def _renew(folder: Path, held: Hold) -> None:
@@ -73,12 +80,14 @@ async def _renew(folder: Path, held: Hold) -> None:
         held.trouble = reply.error
 
 
-async def _disarm(folder: Path, order: str) -> str:
-    """End the order. A trainer that does not answer has forgotten it once its time is over."""
+async def _disarm(folder: Path, order: str, gone: anyio.Event) -> str:
+    """End the order. A trainer that does not answer has forgotten it once its time is over, or with its end."""
     try:
         reply = await _ask(folder, {"do": "disarm", "order": order})
     except TrainerSilent as error:
-        await anyio.sleep(TTL_S)
+        with anyio.move_on_after(TTL_S):
+            await gone.wait()
+            return f"the order is gone with its trainer: {error}"
         return f"the order has run out, {TTL_S:g} s after its last renewal: {error}"
     if not reply.ok:
         return f"the trainer has no such order any more: {reply.error}"

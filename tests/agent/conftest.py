@@ -274,8 +274,8 @@ class Agent:
         site = pod if isinstance(pod, Site) else pod.site
         return anyio.run(self.asked.grant, Grant(lease, ttl_s, injection, site, peers))
 
-    def renew(self, lease: str = "lease-1") -> Reply:
-        return anyio.run(self.asked.renew, lease)
+    def renew(self, lease: str = "lease-1", **peers: tuple[str, ...]) -> Reply:
+        return anyio.run(self.asked.renew, lease, peers)
 
     def release(self, lease: str = "lease-1") -> Reply:
         return anyio.run(self.asked.release, lease)

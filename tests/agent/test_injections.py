@@ -92,6 +92,16 @@ def test_drops_hit_what_they_name(agent: Agent, pod: Pod, drop: Drop, hears: boo
 
 
 @needs_nft
+def test_a_drop_takes_on_new_addresses_of_its_peers(agent: Agent, pod: Pod) -> None:
+    agent.grant(pod, Drop(TARGET, peers=("node",)), node=("10.70.0.7",))
+    assert pod.hears()
+    assert agent.renew(node=("10.70.0.1",)).ok
+    assert not pod.hears()
+    assert agent.renew().ok
+    assert not pod.hears()
+
+
+@needs_nft
 def test_drops_hit_the_ports_they_name(agent: Agent, pod: Pod) -> None:
     agent.grant(pod, Drop(TARGET, ports=(4242,)))
     assert not pod.hears(port=4242)

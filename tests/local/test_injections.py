@@ -5,14 +5,15 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import anyio
 import pytest
-from clusters import Running, toy_cluster
+from clusters import WAIT_S, Running, toy_cluster
 
 from chaos.model.events import MemberExited, MemberStarted, TrainerStarted
-from chaos.model.injections import Delete, Launch, NoNames, Process, Signal
+from chaos.model.injections import Delete, Drop, Launch, NoNames, Process, Signal
 from chaos.model.ports import InjectionRefused
 from chaos.model.topology import Restart
-from chaos.platforms.local import owner
+from chaos.platforms.local import doctor, owner
 
 pytestmark = pytest.mark.anyio
 
@@ -82,6 +83,27 @@ async def test_a_member_on_demand_lives_while_it_is_held(tmp_path: Path, isolati
             assert isolation != "processes" or not is_alive(orphan)
             assert hold.reverted is not None and not hold.trouble
         assert len(running.journal.of("leftover-0", MemberStarted)) == 2
+
+
+async def test_a_drop_follows_a_peer_that_is_born_again(tmp_path: Path, separate: str) -> None:
+    if "nft" not in doctor.capabilities(separate):
+        pytest.skip("this machine lacks nft")
+
+    async def reached() -> set[str]:
+        """Whom replica-0 gets an answer from; reached anew each time, since names lead to new addresses."""
+        others = ("replica-1", "controller")
+        return {other for other in others if await running.ask("replica-0", "reach", host=other)}
+
+    async with toy_cluster(tmp_path, separate) as running:
+        assert await reached() == {"replica-1", "controller"}
+        async with running.cluster.hold(Drop("replica-0", ("replica-1",))):
+            assert await reached() == {"controller"}
+            await running.cluster.inject(Delete("replica-1"))
+            await running.journal.ready("replica-1", 2)
+            with anyio.fail_after(WAIT_S):
+                while await reached() != {"controller"}:
+                    await anyio.sleep(0.1)
+        assert await reached() == {"replica-1", "controller"}
 
 
 async def test_what_cannot_be_hit_is_refused(tmp_path: Path) -> None:

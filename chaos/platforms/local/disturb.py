@@ -52,15 +52,15 @@ class Disturbances:
                 return await self._delete(self._lives.alive(member))
             case Evict(member, grace_s):
                 return await self._evict(self._lives.alive(member), grace_s)
-            case Signal(member, process, number):
-                return await self._signal(self._lives.alive(member), process, number)
+            case Signal(member, process, number, grace_s):
+                return await self._signal(self._lives.alive(member), process, number, grace_s)
 
     def hold(self, injection: HeldInjection) -> AbstractAsyncContextManager[Hold]:
         target = injection.target
         match injection:
             case FaultPoint():
                 life = self._lives.alive(target)
-                return faultpoints.hold(injection, life.incarnation, life.events.parent / "scratch")
+                return faultpoints.hold(injection, life.incarnation, life.events.parent / "scratch", life.exited)
             case NodeDown():
                 return self._node_down(target)
             case Drain():
@@ -70,7 +70,7 @@ class Disturbances:
             case NoNames():
                 return self._no_names(self._lives.alive(target), injection.names)
             case _:
-                return self._holds.hold(injection, self._lives.site(target), self._lives.addresses())
+                return self._holds.hold(injection, self._lives.site(target), self._lives.addresses)
 
     @asynccontextmanager
     async def _node_down(self, node: str) -> AsyncIterator[Hold]:
@@ -80,7 +80,7 @@ class Disturbances:
                 on_node = self._lives.on(node)
                 site = self._lives.site(node)
                 downs = [
-                    await links.enter_async_context(self._holds.hold(LinkDown(node, interface), site, {}))
+                    await links.enter_async_context(self._holds.hold(LinkDown(node, interface), site))
                     for interface in site.nics
                 ]
                 for life in on_node:
@@ -132,6 +132,8 @@ class Disturbances:
             with anyio.CancelScope(shield=True):
                 if not life.exited.is_set():
                     await self._delete(life)
+                with anyio.move_on_after(GONE_S):
+                    await life.exited.wait()
         held.reverted = Proof(member, life.incarnation, f"no process of {member} is left")
 
     @asynccontextmanager
@@ -174,7 +176,7 @@ class Disturbances:
                 return await self._delete(life)
         return Proof(life.member, life.incarnation, f"main process {life.pid} ended within its grace of {grace_s:g} s")
 
-    async def _signal(self, life: Life, process: Process, number: int) -> Proof:
+    async def _signal(self, life: Life, process: Process, number: int, grace_s: float) -> Proof:
         target = life.pidfd if process is Process.MAIN else life.trainer
         if target is None:
             raise InjectionRefused(f"{life.member} has told of no trainer in its life {life.incarnation}")
@@ -188,12 +190,12 @@ class Disturbances:
                 signal.pidfd_send_signal(target, number)
             except OSError as error:
                 raise InjectionRefused(f"{name} to the {what}: {error.strerror}") from error
-            with anyio.move_on_after(GONE_S) as waited:
+            with anyio.move_on_after(grace_s) as waited:
                 if number in (signal.SIGSTOP, signal.SIGCONT):
                     return await _see_stopped(life, pid, what, number == signal.SIGSTOP)
                 await anyio.wait_readable(gone)
         if waited.cancelled_caught:
-            raise InjectionRefused(f"{name} was sent but not seen in force within {GONE_S} s on the {what}")
+            raise InjectionRefused(f"{name} was sent but not seen in force within {grace_s:g} s on the {what}")
         return Proof(life.member, life.incarnation, f"{process.value} process {pid} is gone")
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
 
-from chaos.agent.client import Agent, AgentLost, Refused
+from chaos.agent.client import Agent, AgentLost, Peers, Refused
 from chaos.agent.wire import Grant, Reply
 from chaos.model.injections import Drop, KernelInjection, Proof
 from chaos.model.ports import Hold, InjectionRefused
@@ -40,16 +40,21 @@ class Holds:
 
     @asynccontextmanager
     async def hold(
-        self, injection: KernelInjection, site: Site, addresses: Mapping[str, tuple[str, ...]]
+        self, injection: KernelInjection, site: Site, addresses: Callable[[], Peers] = dict
     ) -> AsyncIterator[Hold]:
-        """Keep an injection on a site. `addresses` are those of every member, by name."""
-        peers = injection.peers if isinstance(injection, Drop) else ()
-        known = {peer: addresses.get(peer, ()) for peer in peers}
-        grant = Grant(f"{site.name}.{site.incarnation}-{next(self._numbers)}", TTL_S, injection, site, known)
+        """Keep an injection on a site. `addresses` are those of every living member, by name; a peer that is born again
+        with another one is followed at the next renewal.
+        """
+        names = injection.peers if isinstance(injection, Drop) else ()
+
+        def peers() -> Peers:
+            return {name: known for name, known in addresses().items() if name in names}
+
+        grant = Grant(f"{site.name}.{site.incarnation}-{next(self._numbers)}", TTL_S, injection, site, peers())
         held = Hold(grant.lease, Proof(site.name, site.incarnation, await self._grant(grant)))
 
         async def keep() -> None:
-            held.trouble = await self._agent.keep(grant)
+            held.trouble = await self._agent.keep(grant, peers)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(keep)
