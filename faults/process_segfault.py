@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterable
+from typing import Annotated
+
+from msgspec import Meta
 
 from chaos.api import Aim, Fault, Injection, Process, Signal
 
@@ -18,5 +21,8 @@ class ProcessSegfault(Fault, frozen=True):
 
     name = "process.segfault"
 
+    grace_s: Annotated[float, Meta(gt=0, le=3600)] = 30.0
+    """How long its handlers and its core may take."""
+
     def injections(self, aim: Aim) -> Iterable[Injection]:
-        return (Signal(target, Process.TRAINER, int(signal.SIGSEGV)) for target in aim.targets)
+        return (Signal(target, Process.TRAINER, int(signal.SIGSEGV), self.grace_s) for target in aim.targets)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterable
+from typing import Annotated
+
+from msgspec import Meta
 
 from chaos.api import Aim, Fault, Injection, Process, Signal
 
@@ -18,5 +21,8 @@ class ProcessTerminate(Fault, frozen=True):
 
     name = "process.terminate"
 
+    grace_s: Annotated[float, Meta(gt=0, le=3600)] = 30.0
+    """How long it may take to end."""
+
     def injections(self, aim: Aim) -> Iterable[Injection]:
-        return (Signal(target, Process.TRAINER, int(signal.SIGTERM)) for target in aim.targets)
+        return (Signal(target, Process.TRAINER, int(signal.SIGTERM), self.grace_s) for target in aim.targets)

@@ -38,6 +38,7 @@ from chaos.model.experiment import On
 from chaos.model.history import Activity, History
 from chaos.model.injections import (
     Action,
+    Delete,
     FaultPoint,
     Held,
     HeldInjection,
@@ -199,7 +200,7 @@ class Disturber:
     async def _inject(self, fault: PlannedFault, injection: OneShot) -> None:
         decided_s = self._clock()
         try:
-            with anyio.fail_after(INJECT_TIMEOUT_S):
+            with anyio.fail_after(_patience_s(injection)):
                 proof = await self._cluster.inject(injection)
         except (InjectionRefused, TimeoutError) as error:
             self._failed(fault, injection, error)
@@ -271,7 +272,8 @@ class Disturber:
         self._recorder.emit(InjectionInForce(**self._own(fault), injection=injection, proof=proof, latency_s=latency_s))
 
     def _failed(self, fault: PlannedFault, injection: Injection, error: Exception) -> None:
-        reason = str(error) or f"not proven in force within {INJECT_TIMEOUT_S:.0f} s"
+        patience_s = INJECT_TIMEOUT_S if isinstance(injection, Held) else _patience_s(injection)
+        reason = str(error) or f"not proven in force within {patience_s:.0f} s"
         self._recorder.emit(InjectionFailed(**self._own(fault), injection=injection, reason=reason))
 
     def _own(self, fault: PlannedFault) -> dict[str, Any]:
@@ -295,6 +297,11 @@ def _rhythm(fault: PlannedFault) -> tuple[float, float]:
         return inf, inf
     on_s = fault.rhythm.period_s * fault.rhythm.duty
     return on_s, fault.rhythm.period_s - on_s
+
+
+def _patience_s(injection: OneShot) -> float:
+    """How long an injection may take: what it leaves its target comes on top."""
+    return INJECT_TIMEOUT_S + (0.0 if isinstance(injection, Delete) else injection.grace_s)
 
 
 def _can_strike(injection: Injection, history: History) -> bool:

@@ -122,6 +122,21 @@ def test_a_trainer_that_holds_its_lock_keeps_the_order(trainer, tmp_path, monkey
     anyio.run(run)
 
 
+def test_an_order_ends_with_its_trainer(trainer, tmp_path, monkeypatch):
+    monkeypatch.setattr(client, "TTL_S", faultpoints.TTL_S_MAX)
+
+    async def run() -> None:
+        gone = anyio.Event()
+        with anyio.fail_after(client.TTL_S / 2):
+            async with client.hold(injection(Point.IN_FORWARD, Action.PAUSE), 1, tmp_path, gone) as held:
+                (tmp_path / client.SOCKET).unlink()
+                gone.set()
+        assert held.reverted is not None
+        assert "gone with its trainer" in held.reverted.evidence
+
+    anyio.run(run)
+
+
 def test_no_trainer_is_told_as_such(tmp_path):
     async def run() -> None:
         async with client.hold(injection(Point.IN_FORWARD, Action.ERROR), 1, tmp_path):

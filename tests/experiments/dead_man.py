@@ -108,9 +108,10 @@ class Run:
         """The pid of the injector that lives now."""
         ledger = str(self.run_dir / "platform" / "ledger").encode()
         for pid in machine.processes_of(self.marker):
-            arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            if b"chaos.agent" in arguments and ledger in arguments:
-                return pid
+            with suppress(OSError):
+                arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                if b"chaos.agent" in arguments and ledger in arguments:
+                    return pid
         raise AssertionError("no injector runs")
 
     def network(self, target: str, *command: str) -> str:

@@ -19,6 +19,7 @@ from chaos.model.events import (
     Event,
     FaultEnded,
     FaultStarted,
+    InjectionFailed,
     InjectionInForce,
     InjectionReverted,
     MemberExited,
@@ -26,23 +27,38 @@ from chaos.model.events import (
     TrainerStarted,
 )
 from chaos.model.experiment import Experiment, Trigger, WorkloadSpec
-from chaos.model.injections import Action, FaultPoint, HeldInjection, Interface, LinkDown, Point, Proof
+from chaos.model.injections import (
+    Action,
+    Delete,
+    Evict,
+    FaultPoint,
+    HeldInjection,
+    Injection,
+    Interface,
+    LinkDown,
+    OneShot,
+    Point,
+    Proof,
+)
 from chaos.model.plan import Plan, PlannedFault, Rhythm
 from chaos.model.ports import Hold
 from chaos.model.topology import Restart, place
 from chaos.model.workload import Role, Workload
+from chaos.run import disturb
 from chaos.run.disturb import Disturber
 from chaos.run.recorder import Recorder
 
 DOWN = LinkDown("replica-0", Interface.DATA)
+TAKES_S = 0.3
 ORDER = FaultPoint("replica-0", Point.IN_FORWARD, Action.ERROR)
 
 
 class Counting:
     """A cluster on which nothing happens but what is asked for."""
 
-    async def inject(self, injection: object) -> Proof:
-        raise AssertionError("nothing here is done at once")
+    async def inject(self, injection: OneShot) -> Proof:
+        await anyio.sleep(TAKES_S)
+        return Proof(injection.member, 1, "gone")
 
     @asynccontextmanager
     async def hold(self, injection: HeldInjection) -> AsyncIterator[Hold]:
@@ -70,9 +86,9 @@ DEATH = MemberExited(t_s=0, member="replica-0", incarnation=1, status=-9)
 
 def disturbed(
     folder: Path,
-    for_s: float,
+    for_s: float | None,
     rhythm: Rhythm | None = None,
-    injection: HeldInjection = DOWN,
+    injection: Injection = DOWN,
     told: tuple[Event, ...] = (started(1),),
     later: tuple[Event, ...] = (),
     later_s: float = 1.0,
@@ -146,3 +162,16 @@ def test_it_waits_for_a_target_that_is_being_born_again(tmp_path: Path, injectio
     order = [type(event) for event in events]
     assert order[order.index(FaultStarted) - 1] is type(later)
     assert len(times(events)) == 2
+
+
+@pytest.mark.parametrize(
+    ("injection", "comes"), [(Delete("replica-0"), InjectionFailed), (Evict("replica-0", 10.0), InjectionInForce)]
+)
+def test_the_grace_of_a_target_is_not_taken_from_the_time_to_be_in_force(
+    tmp_path: Path, monkeypatch, injection: OneShot, comes: type[Event]
+) -> None:
+    monkeypatch.setattr(disturb, "INJECT_TIMEOUT_S", TAKES_S / 10)
+    (done,) = [
+        e for e in disturbed(tmp_path, None, injection=injection) if isinstance(e, InjectionInForce | InjectionFailed)
+    ]
+    assert type(done) is comes

@@ -130,7 +130,8 @@ def test_kills_of_pods_and_of_processes() -> None:
     assert injections(faults()["pod.kill"](), "lighthouse") == (Delete("lighthouse"),)
     for name, number in (("kill", signal.SIGKILL), ("terminate", signal.SIGTERM), ("segfault", signal.SIGSEGV)):
         killed = injections(faults()[f"process.{name}"](), "replica-1")
-        assert killed == (Signal("replica-1", Process.TRAINER, number),)
+        grace_s = 5.0 if name == "kill" else 30.0
+        assert killed == (Signal("replica-1", Process.TRAINER, number, grace_s),)
     for name in ("lighthouse", "controller"):
         assert injections(faults()[f"{name}.kill"](), name) == (Signal(name, Process.MAIN, signal.SIGKILL),)
 
