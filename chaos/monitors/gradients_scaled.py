@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Annotated, ClassVar
 
 from msgspec import Meta
@@ -114,10 +116,10 @@ def _misfit(step: int, past: Past) -> Wrong | None:
 def _overcounted(past: Past) -> Iterator[tuple[int, Wrong]]:
     """Steps that were divided by more replicas than can have contributed.
 
-    A replica that died or was stopped before it could say so may have contributed, and so may one whose own commit
-    failed.
+    A replica that died or was stopped or cut off before it could say so may have contributed, and so may one whose own
+    commit failed.
     """
-    unheard = Counter(_next_try(life) for lives in past.lives.values() for life in lives)
+    unheard = Counter(step for lives in past.lives.values() for life in lives for step in _untold(life))
     tried_in_vain: dict[tuple[int, int], set[str]] = defaultdict(set)
     for discard in (one for lives in past.lives.values() for life in lives for one in life.discards):
         tried_in_vain[discard.step, discard.quorum_id].add(discard.member)
@@ -138,6 +140,12 @@ def _exchanges(step: int, past: Past) -> dict[int, list[Commit]]:
     for commit in past.commits[step]:
         groups[commit.quorum_id].append(commit)
     return groups
+
+
+def _untold(life: Life) -> set[int]:
+    """The steps that a life may have tried without a word: its last one, and each one before it took a peer's state."""
+    before = (bisect_left(life.commits, heal.t_s, key=attrgetter("t_s")) for heal in life.heals)
+    return {_next_try(life), *(life.commits[index - 1].step + 1 for index in before if index)}
 
 
 def _next_try(life: Life) -> int:

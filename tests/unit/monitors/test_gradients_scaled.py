@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from journals import Story, about, failing, judge, judge_live, lost, lost_and_back, steady
+from journals import Story, about, failing, frozen_and_back, judge, judge_live, lost, lost_and_back, steady
 
 from chaos.api import Outcome, events
 from chaos.monitors.gradients_scaled import GradientsScaledLimits
@@ -71,6 +71,13 @@ def test_a_replica_that_dies_after_the_exchange_has_contributed() -> None:
     """Its peers commit step 13 with it; it is killed before it can."""
     story = Story().deploy().train(12).train(1).drop(about(events.Step, "replica-1", step=13)).kill("replica-1")
     assert judge(story.wait(1.0).discard().regroup().train(9).drain().end())["gradients_scaled"].outcome is Outcome.PASS
+
+
+def test_a_replica_that_is_cut_off_after_the_exchange_has_contributed() -> None:
+    """It goes on in the same life from a peer's state, and never tells what became of its own step 13."""
+    story = frozen_and_back()
+    story.alter(about(events.Step, step=13, quorum_id=2, committed=True), quorum_id=1, participants=3)
+    assert judge(story)["gradients_scaled"].outcome is Outcome.PASS
 
 
 def test_a_replica_whose_own_commit_failed_has_contributed() -> None:
