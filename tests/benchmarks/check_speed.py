@@ -62,6 +62,7 @@ def store(story: Story, folder: Path) -> int:
     experiment = msgspec.structs.replace(plan.experiment, monitors=dict.fromkeys(monitors()))
     plan = msgspec.structs.replace(plan, experiment=experiment)
     story.alter(about(events.RunStarted), plan=digest(plan))
+    story.alter(lambda event: isinstance(event, events.Step), rss_bytes=4_000_000_000)
     told = jittered(story.journal(), seed=1, late_s_max=0.05)
     (folder / PLAN).write_bytes(msgspec.json.encode(plan))
     (folder / NAME).write_bytes(b"".join(msgspec.json.encode(event) + b"\n" for event in told))
