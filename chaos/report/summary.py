@@ -22,7 +22,8 @@ def print_plan(plan: Plan, console: Console) -> None:
     experiment = plan.experiment
     lines = [f"{experiment.name}: {experiment.why}", ""]
     for node in plan.topology.nodes():
-        lines.append(f"  {node}: {', '.join(p.member for p in plan.topology.placements if p.node == node)}")
+        here = [member for member in plan.topology.on(node) if member in plan.members()]
+        lines.append(f"  {node}: {', '.join(here)}")
     lines += ["", f"  baseline: {experiment.baseline.steps} steps committed by every replica"]
     lines += [f"  {fault.fault} on {_whom(fault)} {_when(fault)}" for fault in plan.faults]
     lines += [] if plan.faults else ["  no fault"]
