@@ -79,7 +79,8 @@ def capabilities(name: str) -> frozenset[str]:
 
 def probe() -> list[Check]:
     """Try everything."""
-    return [_namespaces(), _user_namespaces(), _cgroups(), _bridges(), _netem(), _nft(), *_resources(), _training()]
+    kernel = [_namespaces(), _user_namespaces(), _cgroups(), _disks(), _bridges(), _netem(), _nft()]
+    return [*kernel, *_resources(), _training()]
 
 
 def _namespaces() -> Check:
@@ -123,6 +124,13 @@ def _cgroups() -> Check:
         remedy = "run as root; in a container with --privileged"
         return Check("cgroups", False, f"{text}; not writable", meaning, remedy)
     return Check("cgroups", True, text, meaning)
+
+
+def _disks() -> Check:
+    loops = disks.on_loops()
+    remedy = "" if loops else "run as root, with loop devices and apt-get install e2fsprogs mount"
+    found = "on loop devices" if loops else "in memory"
+    return Check("slow disks", loops, found, "pods with disks whose rate can be limited", remedy)
 
 
 def _bridges() -> Check:
