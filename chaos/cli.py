@@ -89,7 +89,7 @@ def run(
 ) -> None:
     """Run an experiment on a platform and print the verdict."""
     planned = _plan(experiment, overrides, seed)
-    platform = _platform(platform_name, isolation, platform_file)
+    platform = _platform(platform_name, isolation, platform_file, planned)
     if platform.name == LocalPlatform.name:
         check_imports(planned)
     check_capabilities(planned, platform.name, platform.capabilities())
@@ -198,7 +198,7 @@ def _plan(reference: str, overrides: list[str] | None, seed: int | None) -> Plan
     return make_plan(experiment)
 
 
-def _platform(name: str, isolation: str | None, file: Path | None) -> Platform:
+def _platform(name: str, isolation: str | None, file: Path | None, planned: Plan) -> Platform:
     if name not in (LocalPlatform.name, KubernetesPlatform.name):
         raise BadInput(f"unknown platform {name!r}; {near(name, (LocalPlatform.name, KubernetesPlatform.name))}")
     if name == LocalPlatform.name:
@@ -207,7 +207,7 @@ def _platform(name: str, isolation: str | None, file: Path | None) -> Platform:
         return LocalPlatform(isolation)
     if file is None or isolation is not None:
         raise BadInput("--platform kubernetes takes no --isolation, and needs --platform-file FILE: see README.md")
-    return KubernetesPlatform.reach(kubernetes_options.read(file))
+    return KubernetesPlatform.reach(kubernetes_options.read(file), planned.topology)
 
 
 def _judge(planned: Plan, run_dir: Path) -> Verdict:

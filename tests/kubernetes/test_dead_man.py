@@ -90,11 +90,40 @@ def test_a_killed_agent_s_successor_gives_everything_back_and_says_so(cluster, t
     assert cluster.left() == ""
 
 
+def test_while_the_api_server_hangs_the_fault_ends_by_itself_and_the_run_goes_on(cluster, tmp_path, judged):
+    with running(cluster, tmp_path) as run:
+        (trainer, *_) = on_this_machine("toyjob", "replica-1") or [0]
+        (server, *_) = on_this_machine("--etcd-servers=http://127.0.0.1:2379") or [0]
+        if not (trainer and server):
+            pytest.skip("the API server is not on this machine: nobody can stop it")
+        link = Path(f"/proc/{trainer}/root/sys/class/net/net1/carrier")
+        assert link.read_text() == "0\n"
+        os.kill(server, signal.SIGSTOP)
+        try:
+            until(lambda: link.read_text() == "1\n", "the link is up again")
+        finally:
+            os.kill(server, signal.SIGCONT)
+        assert run.stdout is not None
+        said = run.stdout.read()
+        assert run.wait(WAIT_S) == 2, said
+    outcomes = judged(tmp_path / "runs")
+    assert (outcomes["fault_in_force"], outcomes["fault_reverted"]) == ("PASS", "UNKNOWN"), said
+    assert "the lease has ended: expired" in said
+    assert outcomes["progress"] == "PASS", said
+    assert cluster.left() == ""
+
+
 def agents_of_replica(cluster: Cluster) -> list[int]:
     """Processes of the agent on the node of replica-1, where this machine is that node."""
-    node = cluster.kubectl(
-        "get", "pods", "-l", "torchchaos.dev/member=replica-1", "-o", "jsonpath={.items[0].spec.nodeName}"
-    ).stdout
+    where = ("-l", "torchchaos.dev/member=replica-1", "-o", "jsonpath={.items[0].spec.nodeName}")
+    found = on_this_machine("chaos.platforms.kubernetes.agent", cluster.kubectl("get", "pods", *where).stdout)
+    if not found:
+        pytest.skip("the nodes are not on this machine: nobody can be killed there")
+    return found
+
+
+def on_this_machine(*words: str) -> list[int]:
+    """Processes that have all these among their arguments."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -102,10 +131,8 @@ def agents_of_replica(cluster: Cluster) -> list[int]:
                 arguments = (entry / "cmdline").read_bytes().split(b"\0")
             except OSError:
                 continue
-            if b"chaos.platforms.kubernetes.agent" in arguments and node.encode() in arguments:
+            if all(word.encode() in arguments for word in words):
                 found.append(int(entry.name))
-    if not found:
-        pytest.skip("the nodes are not on this machine: nobody can be killed there")
     return found
 
 

@@ -55,20 +55,12 @@ def test_a_namespace_that_has_not_opted_in_is_refused_even_to_an_administrator(i
     assert "namespace default has not opted in to faults" in refusal
 
 
-def test_an_agent_tells_of_its_own_node_only(cluster, agents, injection):
+def test_an_agent_touches_injections_of_its_own_node_only(cluster, agents, injection):
     (node, own), (_other, other) = list(agents.items())[:2]
     name, _ = injection(node)
     for pod, allowed in ((other, False), (own, True)):
-        patch = (
-            "patch",
-            "injection",
-            name,
-            "--subresource=status",
-            "--type=merge",
-            "-p",
-            '{"status":{"state":"Lost"}}',
-        )
-        done = cluster.kubectl("--token", token(cluster, pod), *patch)
+        seen = ("--type=merge", "-p", '{"metadata":{"labels":{"seen":"yes"}}}')
+        done = cluster.kubectl("--token", token(cluster, pod), "patch", "injection", name, *seen)
         assert (done.returncode == 0) is allowed, done.stderr
         assert allowed or f"may not touch an injection of node {node}" in done.stderr
 
@@ -123,6 +115,13 @@ def test_bad_platform_files_are_one_line_and_64(cluster, tmp_path, change, messa
     assert done.returncode == 64, done.stdout + done.stderr
     assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_plan_with_more_nodes_than_the_cluster_is_refused_with_what_fits(cluster, tmp_path):
+    done = cluster.run("steady", tmp_path / "runs", *TOY, "--set", "topology.nodes=100")
+    assert done.returncode == 64, done.stdout + done.stderr
+    assert "the plan has 101 nodes" in done.stderr or "topology.nodes" in done.stderr
     assert not (tmp_path / "runs").exists()
 
 

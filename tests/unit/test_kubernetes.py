@@ -49,9 +49,9 @@ def test_too_few_nodes_are_refused_with_what_fits():
 
 
 def test_names_that_no_pod_could_bear_are_refused():
-    Names.of("20260101-000000-steady", "torchchaos").check({"lighthouse": "lighthouse"})
+    Names.of("20260101-000000-steady", "torchchaos").check(["lighthouse"])
     with pytest.raises(BadInput, match="a host name has 64 at most; type a namespace with"):
-        Names.of("20260101-000000-steady", "a-namespace-with-a-long-name").check({"lighthouse": "lighthouse"})
+        Names.of("20260101-000000-steady", "a-namespace-with-a-long-name").check(["lighthouse"])
 
 
 def test_lives_count_from_one_in_the_order_in_which_they_are_heard_of():

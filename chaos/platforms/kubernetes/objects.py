@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ class Names:
         """What the pod is called by the others: resolved by way of the search path, whatever the cluster's domain."""
         return f"{self.pod(member)}.{self.run}"
 
-    def check(self, members: dict[str, str]) -> None:
+    def check(self, members: Iterable[str]) -> None:
         """BadInput when a pod could not be told its full name."""
         longest = max((f"{self.host(member)}.{self.namespace}.svc.cluster.local" for member in members), key=len)
         if len(longest) > HOST_NAME_MAX:

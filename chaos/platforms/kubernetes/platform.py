@@ -43,9 +43,12 @@ class KubernetesPlatform:
         self._agents = nodes
 
     @classmethod
-    def reach(cls, options: Options) -> KubernetesPlatform:
+    def reach(cls, options: Options, topology: Topology) -> KubernetesPlatform:
         """Look whether a run can begin: BadInput or MachineUnfit says what is missing, before anything starts."""
-        return cls(options, anyio.run(preflight.look, connect(options.context), options.namespace))
+        Names.of("", options.namespace).check(placement.member for placement in topology.placements)
+        nodes = anyio.run(preflight.look, connect(options.context), options.namespace)
+        place(topology, sorted(nodes))
+        return cls(options, nodes)
 
     def isolation(self) -> str:
         return "containers"
@@ -60,7 +63,6 @@ class KubernetesPlatform:
     async def _deploy(self, deployment: Deployment, emit: Emit) -> AsyncIterator[Cluster]:
         options, kube = self._options, connect(self._options.context)
         names = Names.of(deployment.run_id, options.namespace)
-        names.check(deployment.workload.members())
         nodes = place(deployment.topology, sorted(self._agents))
         await sweep.remove_dead(kube, options.namespace)
         try:
