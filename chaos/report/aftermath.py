@@ -39,7 +39,7 @@ class Aftermath:
 
     @property
     def away_s(self) -> float:
-        away = [self.past.back_s(hit) - hit.t_s for hit in self._victims()]
+        away = [min(self.past.back_s(hit), self._again_s(hit)) - hit.t_s for hit in self._victims()]
         return max(away, default=0.0)
 
     def lines(self) -> Iterator[Line]:
@@ -63,6 +63,8 @@ class Aftermath:
         victims = self._victims()
         if not victims:
             return Line(self.started.t_s, f"{self._named()} It took nobody out.")
+        if again := [hit.member for hit in victims if self._again_s(hit) < inf]:
+            return Line(self.started.t_s, f"{self._named()} {listed(again)} was hit again before it was back.")
         lost = [hit.member for hit in victims if self.past.back_s(hit) == inf]
         if lost:
             return Line(self.started.t_s, f"{self._named()} {listed(lost)} did not come back.")
@@ -140,11 +142,17 @@ class Aftermath:
         if gone and gone.t_s < self.past.drain_s:
             yield Line(max(hit.t_s, gone.t_s), f"{hit.member} was gone, with its life {gone.incarnation}.")
         back = next(self.past.commits_after(hit), None)
-        if back is None:
+        if (again_s := self._again_s(hit)) < inf:
+            yield Line(again_s, f"{hit.member} was hit again before it was back.")
+        elif back is None:
             yield Line(self.past.until_s, self._stayed_away(hit))
-            return
-        life, commit = back
-        yield Line(commit.t_s, self._return(hit, life, commit))
+        else:
+            yield Line(back[1].t_s, self._return(hit, *back))
+
+    def _again_s(self, hit: Hit) -> float:
+        """When a victim was taken out again before it was back; infinite when it was not."""
+        since_s = (since_s for since_s, _ in self.past.absences(hit.member) if since_s > hit.t_s)
+        return min((one for one in since_s if one < self.past.back_s(hit)), default=inf)
 
     def _service(self, hit: Hit) -> Iterator[Line]:
         """A lighthouse or a controller."""
@@ -182,7 +190,7 @@ class Aftermath:
         missed = commit.step - 1 - max((one.step for one in self._before(hit)), default=0)
         said += f" {counted(missed, 'step')} had been trained without it." if missed > 0 else ""
         lost = self.past.lives_after(hit).index(life) + hit.lethal - 1
-        said += f" {counted(lost, 'earlier life')} had come to nothing." if lost > 0 else ""
+        said += f" {counted(lost, 'earlier life', 'earlier lives')} had come to nothing." if lost > 0 else ""
         return f"{said} {self._state(life, commit)}"
 
     def _before(self, hit: Hit) -> list[Commit]:

@@ -113,14 +113,15 @@ class _Account:
         return "\n".join([*lines, ""])
 
     def _but(self) -> str:
-        """The first reason why it is no PASS."""
-        reasons = self._verdict.reasons
-        if not reasons:
+        """The first reason why it is no PASS; for a FAIL, the first broken promise."""
+        if not (reasons := list(self._verdict.reasons)):
             return ": the job kept its promises"
+        failed = [f"{one.monitor}: {one.reading}" for one in self._verdict.findings if one.outcome is Outcome.FAIL]
+        blame, reason = "whether the job kept its promises is not known", reasons[0]
+        if self._verdict.outcome is Outcome.FAIL:
+            blame, reason = "the job broke a promise", failed[0]
         others = f" (and {counted(len(reasons) - 1, 'other reason')}, below)" if len(reasons) > 1 else ""
-        failed = self._verdict.outcome is Outcome.FAIL
-        blame = "the job broke a promise" if failed else "whether the job kept its promises is not known"
-        return f"; {blame}: {reasons[0].splitlines()[0].rstrip('.')}{others}"
+        return f"; {blame}: {reason.splitlines()[0].rstrip('.')}{others}"
 
     # The story.
 
@@ -185,10 +186,12 @@ class _Account:
 
     def _is_surprise(self, event: AnyEvent) -> bool:
         """A death or a birth that no fault and no end of the run explains; trouble of the run itself."""
-        if not isinstance(event, MemberExited | MemberStarted | TrainerStarted | TrainerFailed):
+        if isinstance(event, PhaseFailed | InjectionFailed | RevertFailed | FaultMissed | SafetyBroken):
             return True
         if event.t_s >= min(self._past.drain_s, self._past.finished_s):
             return False
+        if isinstance(event, EventsLost | Unknown):
+            return True
         if isinstance(event, MemberStarted | TrainerStarted) and event.incarnation <= 1:
             return False
         return not self._aimed(event.member, event.t_s)

@@ -1,7 +1,7 @@
 """Stores runs as golden journals: `python -m tests.golden.record RUN...`, with the folders that `chaos run` printed.
 
-A run takes the place of the one that was recorded of its experiment before. Only a run that is judged PASS now is
-taken. Of a path of this machine the last part stays.
+A run takes the place of the one that was recorded of its experiment before, on the same platform. Only a run that is
+judged PASS now is taken. Of a path of this machine the last part stays.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import msgspec
 from chaos.check import PLAN
 from chaos.journal import NAME, Reading
 from chaos.model.errors import BadInput
+from chaos.model.events import RunStarted
 from chaos.model.plan import Plan
 from chaos.model.verdict import Outcome
-from tests.golden.recorded import JOURNALS, PACKED, Recorded, as_run_today
+from tests.golden.recorded import JOURNALS, PACKED, Recorded
 
 PACKED_BYTES_MAX = 60_000
 
@@ -45,20 +46,27 @@ def record(run_dir: Path) -> Path:
     try:
         plan_json, lines = (run_dir / PLAN).read_bytes(), (run_dir / NAME).read_bytes().splitlines()
         plan = msgspec.json.decode(plan_json, type=Plan)
-        run = Recorded(plan.experiment.name, plan, tuple(reading.events()), tuple(reading.flaws))
+        run = Recorded(plan.experiment.name, plan, tuple(reading.events()), tuple(reading.flaws)).of_today()
     except OSError as error:
         raise BadInput(f"{run_dir} is not the folder of a run: {error.filename}: {error.strerror}") from None
-    verdict = as_run_today(run).verdict()
+    verdict = run.verdict()
     if verdict.outcome is not Outcome.PASS:
         raise BadInput(f"{run_dir} is {verdict.outcome.value}: {'; '.join(verdict.reasons)}; record one that passes")
     packed = _packed([scrubbed(msgspec.json.decode(line)) for line in lines])
     if len(packed) > PACKED_BYTES_MAX:
         raise BadInput(f"{run_dir} packs to {len(packed)} bytes, at most {PACKED_BYTES_MAX}; record a shorter run")
-    folder = JOURNALS / run.name
+    folder = JOURNALS / _name(run)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / PLAN).write_bytes(msgspec.json.format(msgspec.json.encode(scrubbed(msgspec.json.decode(plan_json)))))
     (folder / PACKED).write_bytes(packed)
     return folder
+
+
+def _name(run: Recorded) -> str:
+    """That of its experiment, behind the platform if that is not the local one."""
+    begun = run.events[0]
+    assert isinstance(begun, RunStarted)
+    return run.name if begun.platform == "local" else f"{begun.platform}-{run.name}"
 
 
 def _packed(lines: list[Any]) -> bytes:

@@ -41,6 +41,12 @@ class Recorded:
         """The monitors that judge it: those of its experiment, and those that sit in every run."""
         return {monitor.name for monitor in Judges(self.plan).monitors}
 
+    def of_today(self) -> Recorded:
+        """The run with the digest that this version takes of its plan: every field that plans gain changes it."""
+        first, *others = self.events
+        assert isinstance(first, RunStarted)
+        return replace(self, events=(msgspec.structs.replace(first, plan=digest(self.plan)), *others))
+
     def verdict(self) -> Verdict:
         judges = Judges(self.plan)
         for event in self.events:
@@ -58,14 +64,7 @@ def load(name: str) -> Recorded:
     folder = JOURNALS / name
     plan = msgspec.json.decode((folder / PLAN).read_bytes(), type=Plan)
     events = map(_decode_event, lzma.decompress((folder / PACKED).read_bytes()).splitlines())
-    return as_run_today(Recorded(name, plan, tuple(events)))
-
-
-def as_run_today(run: Recorded) -> Recorded:
-    """The run with the digest that this version takes of its plan: every field that plans gain changes it."""
-    first, *others = run.events
-    assert isinstance(first, RunStarted)
-    return replace(run, events=(msgspec.structs.replace(first, plan=digest(run.plan)), *others))
+    return Recorded(name, plan, tuple(events)).of_today()
 
 
 def lay_out(run: Recorded, folder: Path) -> Path:

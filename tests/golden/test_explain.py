@@ -33,7 +33,7 @@ def told(run: Recorded, folder: Path) -> str:
 def test_every_recorded_run_is_told_in_order_and_in_bounds(name: str, tmp_path: Path) -> None:
     run = recorded.load(name)
     text = explain(lay_out(run, tmp_path / "run"))
-    assert text.startswith(f"PASS: {name}\n")
+    assert text.startswith(f"PASS: {run.plan.experiment.name}\n")
     assert ": the job kept its promises." in " ".join(text.split())
     assert "What was not passed" not in text
     assert len(text.splitlines()) <= LINES_MAX
@@ -156,7 +156,7 @@ def test_a_journal_that_was_cut_is_told_to_its_end(tmp_path_factory, name: str, 
     whole = (folder / NAME).read_bytes()
     (folder / NAME).write_bytes(whole[: int(len(whole) * share)])
     text = " ".join(explain(folder).split())
-    assert text.startswith(f"UNKNOWN: {name}")
+    assert text.startswith(f"UNKNOWN: {run.plan.experiment.name}")
     assert "Here the journal stops, after" in text
     assert "The run: the journal has no end: the run was cut off." in text
 

@@ -40,7 +40,7 @@ def proof_of_another_member(scene: Scene) -> Run:
     return scene.changed([proof], proof=replace(proof.proof, member=other))
 
 
-@violates("fault_in_force", outcomes=UNKNOWN)
+@violates("fault_in_force", "fault_reverted", outcomes=UNKNOWN)
 def proof_of_another_injection(scene: Scene) -> Run:
     """What was read back in force is not what was decided."""
     proof = scene.any_of(scene.proofs())
@@ -98,7 +98,7 @@ def fault_never_started(scene: Scene) -> Run:
     return scene.dropped([scene.any_of(scene.faults())])
 
 
-@violates("fault_in_force", outcomes=UNKNOWN)
+@violates("fault_in_force", "fault_reverted", outcomes=UNKNOWN)
 def injection_failed(scene: Scene) -> Run:
     """An injection could not be made."""
     proof = scene.any_of(scene.proofs())

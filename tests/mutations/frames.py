@@ -50,7 +50,7 @@ def softer_limits(scene: Scene) -> Run:
 
 def replace_plan(scene: Scene, **fields: Any) -> Run:
     run = scene.with_events(scene.events)
-    return type(run)(run.name, replace(scene.plan, **fields), run.events)
+    return Run(run.name, replace(scene.plan, **fields), run.events)
 
 
 @violates(JOURNAL, outcomes=UNKNOWN)

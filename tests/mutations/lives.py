@@ -70,8 +70,8 @@ def trainer_of_a_survivor_is_built_anew(scene: Scene) -> Run:
 @violates("no_collateral")
 def control_plane_dies(scene: Scene) -> Run:
     """Controller or lighthouse end, though no fault was aimed at them."""
-    others = {place.member for place in scene.plan.topology.placements} - set(scene.replicas) - scene.aimed
-    member = scene.any_of(sorted(others))
+    members = scene.plan.topology.members
+    member = scene.any_of(one for one in (*members("lighthouse"), *members("controller")) if one not in scene.aimed)
     commit = scene.any_of(scene.inner_commits())
     told = events.MemberExited(t_s=commit.t_s + 0.001, member=member, incarnation=1, status=-9)
     return scene.inserted(commit, told)

@@ -25,7 +25,7 @@ from chaos.api import Held, Injection, Lethal, NodeDown, Outcome, events
 from chaos.model.events import AnyEvent
 from chaos.model.plan import Plan
 from chaos.registry import monitors
-from tests.golden.recorded import Recorded, as_run_today
+from tests.golden.recorded import Recorded
 
 Run = Recorded
 Event = events.Event
@@ -114,7 +114,7 @@ def judged_by_all(run: Run) -> Run:
 
 def _with_monitors(run: Run, chosen: dict[str, Any]) -> Run:
     plan = msgspec.structs.replace(run.plan, experiment=msgspec.structs.replace(run.plan.experiment, monitors=chosen))
-    return as_run_today(replace(run, plan=plan))
+    return replace(run, plan=plan).of_today()
 
 
 class Scene:

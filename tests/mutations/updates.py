@@ -7,7 +7,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from chaos.api import events
-from tests.golden.recorded import as_run_today
 from tests.mutations.mutation import NOT_PASS, UNKNOWN, NotHere, Run, Scene, violates
 
 
@@ -98,4 +97,4 @@ def replica_is_up_and_takes_no_part(scene: Scene) -> Run:
 def _limited(run: Run, monitor: str, **limits: float) -> Run:
     """The run of an experiment that asks for more."""
     experiment = replace(run.plan.experiment, monitors=run.plan.experiment.monitors | {monitor: limits})
-    return as_run_today(type(run)(run.name, replace(run.plan, experiment=experiment), run.events, run.flaws))
+    return Run(run.name, replace(run.plan, experiment=experiment), run.events, run.flaws).of_today()
