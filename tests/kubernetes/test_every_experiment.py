@@ -12,11 +12,16 @@ from tests.experiments.test_every_experiment import NAMES, check_proofs, shorten
 LACKS = {"cgroup.io", "names", "netem", "nodes"}
 """What this platform does not do yet, or not with every kernel: refused by name."""
 
+MTBF_S = 6.0
+"""Slower than on local pods: a life takes seconds to come back here, and faults that wait for one would pile up."""
+
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_fault_strikes_and_is_undone_and_a_correct_job_passes(cluster, tmp_path, judged, name):
     data = shortened(shipped()[name])
     data.setdefault("topology", {})["nodes"] = 2
+    for mix in data.get("mixes", []):
+        mix["repeat"]["mtbf_s"] = MTBF_S
     path = tmp_path / f"{name}.yaml"
     path.write_text(yaml.safe_dump(data, sort_keys=False))
     needed = {need for fault in plan(load(str(path))).faults for need in fault.needs}
