@@ -41,6 +41,8 @@ class FaultReverted(Monitor[Limits]):
     def __init__(self, plan: Plan, limits: Limits) -> None:
         super().__init__(plan, limits)
         self._open: dict[tuple[str, Injection], events.InjectionInForce] = {}
+        self._left: list[events.InjectionInForce] = []
+        """Injections that were made once more before they were said to be undone."""
         self._reverted: list[events.InjectionReverted] = []
         self._failed: list[events.RevertFailed] = []
         self._elsewhere: list[events.InjectionReverted] = []
@@ -52,6 +54,8 @@ class FaultReverted(Monitor[Limits]):
     def observe(self, event: AnyEvent, history: History) -> None:
         match event:
             case events.InjectionInForce(injection=Held()):
+                if (earlier := self._open.get((event.fault_id, event.injection))) is not None:
+                    self._left.append(earlier)
                 self._open[event.fault_id, event.injection] = event
             case events.InjectionReverted():
                 begun = self._open.pop((event.fault_id, event.injection), None)
@@ -68,7 +72,7 @@ class FaultReverted(Monitor[Limits]):
 
     def conclude(self, history: History) -> Finding:
         past = history.past
-        left = list(self._open.values())
+        left = [*self._left, *self._open.values()]
         slowest_s = max((event.latency_s for event in self._reverted), default=None)
         measures: dict[str, float | int | str | None] = {
             "held": sum(isinstance(proof.injection, Held) for proof in past.in_force),

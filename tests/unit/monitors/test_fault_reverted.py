@@ -105,6 +105,12 @@ def test_each_time_of_a_fault_that_comes_and_goes_needs_its_end() -> None:
     assert finding(story.end()).outcome is Outcome.PASS
 
 
+def test_an_end_that_is_missing_between_two_times_is_missed() -> None:
+    story = Story().deploy().train(12).strike("nic.flap", LinkDown("replica-1", Interface.DATA))
+    story.wait(1.0).hold(story.faults[0]).wait(1.0).release()
+    assert finding(story.end()).reading.startswith("fault-0 (nic.flap of replica-1) was never said to be undone")
+
+
 def test_a_whole_node_needs_one_proof() -> None:
     assert finding(node_off_and_back()).measures["held"] == 1
 
