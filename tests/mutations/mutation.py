@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from chaos.api import Held, Injection, Lethal, NodeDown, Outcome, events
+from chaos.api import Injection, Lethal, NodeDown, Outcome, events
 from chaos.model.events import AnyEvent
 from chaos.model.plan import Plan
 from chaos.registry import monitors
@@ -277,7 +277,3 @@ class Scene:
                 else msgspec.structs.replace(event, t_s=since_s + longer(event.t_s - since_s))
             )
         )
-
-
-def held(proof: events.InjectionInForce) -> bool:
-    return isinstance(proof.injection, Held)
