@@ -10,15 +10,14 @@ is below 1 % at the default period.
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
 
-import torchft
-
-from training import cpu, events, faultpoints, recipes
+from training import cpu, events, faultpoints, lighthouse, recipes, workload
 from training.settings import Settings
 
 WARM_UP = 5
@@ -49,14 +48,15 @@ def timed(call: Callable[[], Any], seconds: list[float]) -> Callable[[], Any]:
 
 def measure(steps: int, scratch: str) -> tuple[list[float], list[float], int]:
     """Seconds of each step and of each digest, and bytes digested."""
+    job = recipes.make_job("cpu-debug", replicas=1, min_replicas=1, steps=steps, seed=None, changes=["digest_every=1"])
+    os.environ.update(workload.describe(job).env)
     cpu.install()
     from training import digest, trainer
 
-    lighthouse = torchft.LighthouseServer(bind="127.0.0.1:0", min_replicas=1)
-    job = recipes.make_job("cpu-debug", replicas=1, min_replicas=1, steps=steps, seed=None, changes=["digest_every=1"])
+    server = lighthouse.start("127.0.0.1:0", 1, job.settings)
     store = trainer.open_store("127.0.0.1")
     config = recipes.trainer_config(
-        job, member="replica-0", host="127.0.0.1", lighthouse=lighthouse.address(), scratch=scratch
+        job, member="replica-0", host="127.0.0.1", lighthouse=server.address(), scratch=scratch
     )
     replica = trainer.ReplicaTrainer(config)
     taken, digests = Steps(), list[float]()
@@ -65,7 +65,7 @@ def measure(steps: int, scratch: str) -> tuple[list[float], list[float], int]:
     entries = digest.state_entries(replica.model_parts, replica.optimizers.optimizers, steps)
     size = sum(value.nbytes for _, value in entries if not isinstance(value, int | float))
     replica.manager.shutdown(wait=False)
-    lighthouse.shutdown()
+    server.shutdown()
     del store
     return taken.seconds[WARM_UP:], digests[WARM_UP:], size
 
