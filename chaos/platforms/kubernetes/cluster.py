@@ -161,15 +161,15 @@ class KubernetesCluster:
         pod.life = life
         self._emit(started)
 
-    def _ended(self, uid: str, status: int) -> None:
+    def _ended(self, uid: str, status: int, at_mono_s: float) -> None:
         pod = self._pods[uid]
         life, pod.life = pod.life, None
         if life is None:
             return  # It ended before it said a word.
         if self._lives.get(life.member) is life:
             del self._lives[life.member]
-        incarnation = life.incarnation
-        self._emit(MemberExited(t_s=self._now_s(), member=life.member, incarnation=incarnation, status=status))
+        t_s = at_mono_s - self._deployment.epoch_mono_s
+        self._emit(MemberExited(t_s=t_s, member=life.member, incarnation=life.incarnation, status=status))
         life.exited.set()
         never = self._deployment.topology.restart is Restart.NEVER
         if self._roles[life.member] == CONTROLLER and (status == 0 or never) and not self._over.is_set():

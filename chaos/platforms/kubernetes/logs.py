@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import signal
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +19,10 @@ import anyio
 from chaos.platforms.kubernetes.client import Kube, KubeError, Object
 from chaos.platforms.kubernetes.lives import Life
 
+REST_TRIES = 10
 RETRY_S = 0.2
+STATUS_S = 3.0
+"""For a pod's status to tell what the end of its log's stream may mean."""
 GONE_TAIL_S = 10.0
 """How long the stream of a pod that was deleted by force may go on: its container lives a little longer."""
 SIGNALLED = 128
@@ -30,12 +34,12 @@ Take = Callable[[bytes], None]
 
 
 class PodLog:
-    """One pod. `ended` is called with the exit status when a life of its container is over and read, `lost` with the
-    reason when a life could not be read.
+    """One pod. `ended` is called when a life of its container is over and read, with the exit status and the reading of
+    CLOCK_MONOTONIC when that was learnt; `lost` with the reason when a life could not be read.
     """
 
     def __init__(
-        self, kube: Kube, path: str, take: Take, ended: Callable[[int], None], lost: Callable[[str], None]
+        self, kube: Kube, path: str, take: Take, ended: Callable[[int, float], None], lost: Callable[[str], None]
     ) -> None:
         self._kube = kube
         self._path = path
@@ -48,6 +52,8 @@ class PodLog:
         self._changed = anyio.Event()
         self._last = (b"", b"")
         self._number = 0
+        self._over_mono_s: float | None = None
+        self._whole = False
 
     def update(self, pod: Object) -> None:
         """The pod as it is now."""
@@ -74,35 +80,55 @@ class PodLog:
             if not self._begun():
                 return
             await self._read()
-            self._ended(self._exit_status())
+            self._ended(self._exit_status(), self._over_mono_s or time.monotonic())
             self._number += 1
+            self._over_mono_s = None
             self._wake()
 
     async def _read(self) -> None:
         """One life's log, to its end."""
+        self._whole = False
         while not self._over():
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._end_when_over, tasks.cancel_scope)
+            await self._follow()
+            with anyio.move_on_after(STATUS_S):  # Broken off; or over, of which the pod's status is about to tell.
+                await self._until(lambda: self._over() or self._gone)
+        for _ in range(REST_TRIES):
+            if not self._whole and not self._gone:
                 with suppress(KubeError):
-                    await self._stream(follow="true")
-                tasks.cancel_scope.cancel()
-            if self._gone:
-                return  # No object and no stream: its node has no such container any more.
-            if not self._over():
-                await anyio.sleep(RETRY_S)
+                    await self._rest()
+                await anyio.sleep(0 if self._whole else RETRY_S)
+        if not self._whole and not self._gone:
+            self._lost(f"the rest of an ended life's log could not be read in {REST_TRIES} tries")
         if self._restarts() > self._number + 1:
             self._lost(f"{self._restarts() - self._number - 1} lives ended before their logs could be read")
             self._number = self._restarts() - 1
 
-    async def _end_when_over(self, stream: anyio.CancelScope) -> None:
-        """A stream goes on for some seconds after its container's end: read the rest apart, if the pod is there yet."""
-        await self._until(lambda: self._over() or self._gone)
-        if self._over():
+    async def _follow(self) -> None:
+        """Until the stream ends, or the container has and the rest is read.
+
+        A stream goes on for some seconds after its container's end; the rest is read apart, if the pod is there yet.
+        """
+
+        async def end_when_over() -> None:
+            await self._until(lambda: self._over() or self._gone)
+            if self._over():
+                with suppress(KubeError):
+                    await self._rest()
+                    tasks.cancel_scope.cancel()
+            await anyio.sleep(GONE_TAIL_S)
+            tasks.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(end_when_over)
             with suppress(KubeError):
-                await self._stream(previous=str(self._restarts() > self._number).lower())
-                stream.cancel()
-        await anyio.sleep(GONE_TAIL_S)
-        stream.cancel()
+                await self._stream(follow="true")
+            tasks.cancel_scope.cancel()
+        if self._gone:
+            self._killed.add(self._number)  # No object and no stream: its node has no such container any more.
+
+    async def _rest(self) -> None:
+        await self._stream(previous=str(self._restarts() > self._number).lower())
+        self._whole = True
 
     async def _stream(self, **query: object) -> None:
         """Take the lines that are new."""
@@ -148,6 +174,8 @@ class PodLog:
             await self._changed.wait()
 
     def _wake(self) -> None:
+        if self._over_mono_s is None and self._over():
+            self._over_mono_s = time.monotonic()
         self._changed.set()
         self._changed = anyio.Event()
 

@@ -114,7 +114,7 @@ class Orders:
         try:
             await self._kube.delete(f"{self._names.injections}/{name}")
             with anyio.move_on_after(AGENT_S):
-                while name not in self._gone:
+                while name not in self._gone and self._status(name).state is not State.REVERTED:
                     await self._changed.wait()
         except KubeError as error:
             why = str(error)
