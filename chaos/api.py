@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from chaos.model import events
 from chaos.model.aim import Aim
+from chaos.model.commits import Commit, Stretch
 from chaos.model.events import AnyEvent
 from chaos.model.history import Activity, History, Member
 from chaos.model.injections import (
@@ -44,7 +45,7 @@ from chaos.model.injections import (
     Shape,
     Signal,
 )
-from chaos.model.lives import Commit, Hit, Life
+from chaos.model.lives import Hit, Life
 from chaos.model.past import Past
 from chaos.model.plan import Plan, PlannedFault, Rhythm
 from chaos.model.recovery import Survival, WayBack, survival, way_back
@@ -97,6 +98,7 @@ __all__ = [
     "Seconds",
     "Shape",
     "Signal",
+    "Stretch",
     "Survival",
     "WayBack",
     "counted",
@@ -157,6 +159,8 @@ class Monitor(ABC, Generic[L]):
     """Safety: must hold at all times. Otherwise liveness: something good must happen in time."""
     watches: ClassVar[tuple[type[events.Event], ...]] = (events.Event,)
     """The kinds of events that `observe` is shown. Most events are steps, so it pays to leave them out."""
+    ordinary: ClassVar[bool] = True
+    """Whether it is shown ordinary steps, too, of which it can know from the `stretches` of the past as well."""
     limits: ClassVar[type[Limits]] = Limits
     proves: ClassVar[bool] = False
     """It judges the experiment, not the job: it sits in every run, and no liveness failure counts unless it passes."""

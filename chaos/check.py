@@ -17,7 +17,7 @@ from chaos import journal
 from chaos.api import Monitor
 from chaos.load import convert
 from chaos.model.errors import BadInput, near
-from chaos.model.events import AnyEvent, RunStarted
+from chaos.model.events import AnyEvent, RunStarted, Step
 from chaos.model.experiment import Expect
 from chaos.model.history import History
 from chaos.model.plan import Plan
@@ -51,13 +51,14 @@ class Judges:
             kind: [monitor.observe for monitor in watching if issubclass(kind, monitor.watches)]
             for kind in get_args(AnyEvent)
         }
+        self._of_ordinary = [one.observe for one in watching if one.ordinary and issubclass(Step, one.watches)]
 
     def observe(self, event: AnyEvent) -> None:
         """Take one event in."""
         if isinstance(event, RunStarted) and self.history.past.begun is not None:
             self._second = self._second or event
         self.history.apply(event)
-        for observe in self._observers[type(event)]:
+        for observe in self._of_ordinary if self.history.past.ordinary else self._observers[type(event)]:
             observe(event, self.history)
 
     def broken(self) -> Finding | None:

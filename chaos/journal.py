@@ -19,6 +19,7 @@ from chaos.model.wording import counted
 NAME = "journal.jsonl"
 
 FLAWS_SAID_MAX = 10
+_NEWLINE = ord("\n")
 
 
 class _Envelope(msgspec.Struct):
@@ -89,7 +90,7 @@ class Reading:
         expected_seq = 0
         with self._path.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
-                if not line.endswith(b"\n"):
+                if line[-1] != _NEWLINE:
                     self._flaw(f"line {number} is torn: the writer was cut off in the middle of it")
                     return
                 try:

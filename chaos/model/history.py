@@ -122,9 +122,11 @@ class History:
     def apply(self, event: AnyEvent) -> None:
         """Take one event in, in journal order."""
         self.past.apply(event)
+        member = self.members.get(event.member)
         match event:
-            case Step() if event.member in self.members:
-                self._apply_step(self.members[event.member], event)
+            case Step():
+                if member is not None:
+                    self._apply_step(member, event)
             case PhaseStarted(phase=phase):
                 self.phase, self.phase_began_s, self.common_steps = phase, event.t_s, 0
                 self._committers.clear()
@@ -132,8 +134,8 @@ class History:
                 self.in_force[fault_id] = (*self.in_force.get(fault_id, ()), proof.member)
             case RunEnded():
                 self.ended = True
-            case _ if event.member in self.members:
-                self._apply_member(self.members[event.member], event)
+            case _ if member is not None:
+                self._apply_member(member, event)
             case _:
                 pass
 
@@ -166,16 +168,16 @@ class History:
         member.quorum_id, member.participants, member.loss = event.quorum_id, event.participants, event.loss
         if not event.committed:
             return
-        member.state_step = event.step
+        step = member.state_step = event.step
         if member.name not in self._replicas:
             return
-        if event.step > self.frontier:
-            self.frontier = event.step
-        committers = self._committers[event.step]
+        if step > self.frontier:
+            self.frontier = step
+        committers = self._committers[step]
         committers.add(member.name)
         if len(committers) == len(self._replicas):
-            for step in [s for s in self._committers if s <= event.step]:
-                del self._committers[step]
-            unbroken = event.step == self.newest_common_step + 1
+            for done in [one for one in self._committers if one <= step]:
+                del self._committers[done]
+            unbroken = step == self.newest_common_step + 1
             self.common_steps = self.common_steps + 1 if unbroken else 1
-            self.newest_common_step = event.step
+            self.newest_common_step = step

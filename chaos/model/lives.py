@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import pairwise
 from math import inf
 from operator import attrgetter
 
-import msgspec
-
+from chaos.model.commits import Commit, Stretch
 from chaos.model.events import (
     AnyEvent,
     FaultStarted,
@@ -32,31 +32,12 @@ from chaos.model.injections import Drain, Held, Lethal
 _time_s = attrgetter("t_s")
 
 
-class Commit(msgspec.Struct, frozen=True, gc=False):
-    """A committed step as a member reported it: what is asked of all commits of a run, which may be millions."""
-
-    seq: int
-    t_s: float
-    member: str
-    step: int
-    quorum_id: int
-    participants: int
-    healing: bool
-    digest: str | None
-
-
-def _within(commits: list[Commit], since_s: float, until_s: float) -> Iterator[Commit]:
-    for index in range(bisect_left(commits, since_s, key=_time_s), len(commits)):
-        if commits[index].t_s > until_s:
-            return
-        yield commits[index]
-
-
 @dataclass(eq=False)
 class Life:
     """One trainer's life in one incarnation of a member; for members without a trainer, the incarnation itself.
 
-    Fields hold the events that mark it, None where none was seen. Commits and discards are in the order of time.
+    Fields hold the events that mark it, None where none was seen. Commits and discards are in the order of time,
+    and every commit is in one of the stretches.
     """
 
     member: str
@@ -67,6 +48,7 @@ class Life:
     heals_started: list[HealStarted] = field(default_factory=list)
     heals: list[HealEnded] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
+    stretches: list[Stretch] = field(default_factory=list)
     discards: list[Step] = field(default_factory=list)
     doomed: FaultStarted | InjectionInForce | None = None
     """A fault that ends it was started."""
@@ -102,7 +84,10 @@ class Life:
 
     def commits_within(self, since_s: float, until_s: float = inf) -> Iterator[Commit]:
         """The commits of a time, both ends included."""
-        return _within(self.commits, since_s, until_s)
+        for index in range(bisect_left(self.commits, since_s, key=_time_s), len(self.commits)):
+            if self.commits[index].t_s > until_s:
+                return
+            yield self.commits[index]
 
     def died_with(self, commit: Commit) -> bool:
         """Whether it made a commit on which nothing was built: it ended there, or went on from a peer's state."""
@@ -119,25 +104,46 @@ class Timeline:
 
     def __init__(self, lives: Iterable[Life]) -> None:
         lives = tuple(lives)
-        self.commits = sorted((commit for life in lives for commit in life.commits), key=_time_s)
-        self._digested = [commit for commit in self.commits if commit.digest is not None]
-        self._tops = list(accumulate((commit.step for commit in self.commits), max))
+        self.commits = [commit for life in lives for commit in life.commits]
+        self.times_s = array("d")
+        self._rises: list[tuple[int, int]] = []
+        """Stretches: the place of its first commit, and its first step less that place."""
+        self._tops = [0]
+        """The highest step before each stretch, and at last of all."""
         self._discards_s = sorted(discard.t_s for life in lives for discard in life.discards)
+        stretches = [stretch for life in lives for stretch in life.stretches]
+        if all(one.end.t_s <= later.begin.t_s for one, later in pairwise(stretches)):
+            for stretch in stretches:
+                self._append(stretch.begin.step, stretch.times_s)
+        else:  # The member's clock ran back.
+            self.commits.sort(key=_time_s)
+            for commit in self.commits:
+                self._append(commit.step, (commit.t_s,))
+
+    def _append(self, first: int, times_s: Sequence[float]) -> None:
+        self._rises.append((len(self.times_s), first - len(self.times_s)))
+        self._tops.append(max(self._tops[-1], first + len(times_s) - 1))
+        self.times_s.extend(times_s)
 
     def split(self, at_s: float) -> tuple[Commit | None, Commit | None]:
         """The last commit up to a time, and the first one after it."""
-        index = bisect_right(self.commits, at_s, key=_time_s)
+        index = bisect_right(self.times_s, at_s)
         last, first = self.commits[max(0, index - 1) : index], self.commits[index : index + 1]
         return last[0] if last else None, first[0] if first else None
 
     def digested_within(self, since_s: float, until_s: float) -> Iterator[Commit]:
         """The commits of a time that tell a digest, both ends included."""
-        return _within(self._digested, since_s, until_s)
+        for index in range(bisect_left(self.times_s, since_s), bisect_right(self.times_s, until_s)):
+            if self.commits[index].digest is not None:
+                yield self.commits[index]
 
     def top(self, before_s: float) -> int:
         """The highest step committed before a time; 0 for none."""
-        index = bisect_left(self.commits, before_s, key=_time_s)
-        return self._tops[index - 1] if index else 0
+        index = bisect_left(self.times_s, before_s)
+        if index == 0:
+            return 0
+        number = bisect_left(self._rises, (index,)) - 1
+        return max(self._tops[number], self._rises[number][1] + index - 1)
 
     def discards(self, since_s: float, until_s: float) -> int:
         """How many steps were tried in vain in a time, both ends included."""

@@ -7,6 +7,7 @@ What members did after drain began is left out: it counts against nobody.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterator
@@ -15,6 +16,7 @@ from itertools import accumulate
 from math import inf
 from operator import attrgetter
 
+from chaos.model.commits import Commit, Reach, Stretch, opens
 from chaos.model.events import (
     AnyEvent,
     EventsLost,
@@ -36,7 +38,7 @@ from chaos.model.events import (
     Unknown,
 )
 from chaos.model.injections import Lethal
-from chaos.model.lives import Commit, Hit, Life, Timeline
+from chaos.model.lives import Hit, Life, Timeline
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,12 @@ class Past:
     """When drain began."""
     finished_s: float = inf
     """When the first trainer reached the last step of the job."""
+    ordinary: bool = False
+    """The newest event is an ordinary step: see `chaos.model.commits`."""
+    open: dict[str, Stretch] = field(default_factory=dict)
+    """Member -> its stretch that the next step may belong to. Whatever else the member tells ends it."""
+    _reach: dict[str, Reach] = field(default_factory=lambda: defaultdict(Reach))
+    """Member -> how far it had come when its open stretch began."""
     _residents_then: dict[str, dict[str, dict[str, Life | None]]] = field(default_factory=dict)
     """Fault id -> target -> the members that were hit with it, and the lives they lived when the fault started."""
     _hits: dict[str, dict[str, Hit]] = field(default_factory=lambda: defaultdict(dict))
@@ -103,6 +111,16 @@ class Past:
         if event.t_s > self.now_s:
             self.now_s = event.t_s
         self._lookup = None
+        stretch = self.open.get(event.member)
+        self.ordinary = stretch is not None and isinstance(event, Step) and self._go_on(stretch, event)
+        if self.ordinary:
+            return
+        if stretch is not None:
+            self._reach[event.member].take(self.open.pop(event.member).last)
+        self._apply(event)
+        self._reach[event.member].take(event)
+
+    def _apply(self, event: AnyEvent) -> None:
         match event:
             case Step() if event.t_s < self.drain_s:
                 self._apply_step(event)
@@ -166,6 +184,28 @@ class Past:
             if hit.struck is not None and isinstance(event.injection, Lethal):
                 hit.struck.doomed = event
 
+    def _go_on(self, stretch: Stretch, event: Step) -> bool:
+        """Take an ordinary step in; False when it is none, for its member or among its peers."""
+        step, quorum_id, participants, digest = event.step, event.quorum_id, event.participants, event.digest
+        if not stretch.leads_to(event) or event.t_s >= self.drain_s:
+            return False
+        if self.uneven and (step in self.uneven or step - 1 in self.contested):
+            return False
+        peers = self.commits[step]
+        if peers:
+            first = peers[0]
+            if first.quorum_id != quorum_id or first.participants != participants or first.digest != digest:
+                return False
+            if len(peers) >= participants:
+                return False
+            digest = first.digest
+        commit = Commit(event.seq, event.t_s, stretch.member, step, quorum_id, participants, False, digest)
+        peers.append(commit)
+        stretch.commits.append(commit)
+        stretch.times_s.append(event.t_s)
+        stretch.last = event
+        return True
+
     def _apply_step(self, event: Step) -> None:
         life = self.life_of(event)
         if not event.committed:
@@ -184,6 +224,10 @@ class Past:
             event.healing,
             first.digest if same_digest else event.digest,
         )
+        stretch = Stretch(life.member, event.tokens, event, life.commits, len(life.commits), array("d", (event.t_s,)))
+        life.stretches.append(stretch)
+        if opens(event, self._reach[event.member], life.quorums[-1] if life.quorums else None):
+            self.open[event.member] = stretch
         commits.append(commit)
         life.commits.append(commit)
         same_quorum = event.quorum_id == first.quorum_id

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TypeVar
 
+from chaos.model.commits import Commit
 from chaos.model.events import (
     Event,
     HealEnded,
@@ -27,7 +28,7 @@ from chaos.model.events import (
     Step,
     TrainerStarted,
 )
-from chaos.model.lives import Commit, Hit, Life
+from chaos.model.lives import Hit, Life
 from chaos.model.past import Past
 
 E = TypeVar("E", bound=Event)
@@ -58,10 +59,10 @@ def survival(survivors: Iterable[str], hit: InjectionInForce, until_s: float, pa
     quorums: list[Quorum] = []
     for life in (life for survivor in survivors for life in past.lives.get(survivor, [])):
         failed += _within(life.discards, decided_s, until_s)[:1]
-        first = bisect_left(life.quorums, decided_s, key=_time_s)
-        known = {quorum.quorum_id for quorum in life.quorums[max(0, first - 1) : first]}
-        later = _within(life.quorums, decided_s, until_s)
-        quorums += [quorum for quorum in later if quorum.quorum_id not in known][:1]
+        if later := _within(life.quorums, decided_s, until_s):
+            first = bisect_left(life.quorums, decided_s, key=_time_s)
+            known = {quorum.quorum_id for quorum in life.quorums[max(0, first - 1) : first]}
+            quorums += [quorum for quorum in later if quorum.quorum_id not in known][:1]
     return Survival(hit.t_s, _first(failed), _first(quorums))
 
 
@@ -135,6 +136,8 @@ def way_back(hit: Hit, life: Life, commit: Commit) -> WayBack:
 
 def _within(told: list[E], since_s: float, until_s: float) -> list[E]:
     """Of events in the order of time those of a time, both ends included."""
+    if not told or told[-1].t_s < since_s or told[0].t_s > until_s:  # As in most lives, which were at another time.
+        return []
     return told[bisect_left(told, since_s, key=_time_s) : bisect_right(told, until_s, key=_time_s)]
 
 

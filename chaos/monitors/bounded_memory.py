@@ -27,27 +27,27 @@ class BoundedMemoryLimits(Limits, frozen=True):
     """Steps of a life after that without which nothing is said of it."""
 
 
-@dataclass
+@dataclass(slots=True)
 class _Usage:
     """One life's memory, by its own steps; every `stride`-th is kept, so that long lives cost no more than short."""
 
     member: str
+    due: int
+    """The step whose memory is kept next."""
     steps: int = 0
     stride: int = 1
     first_seq: int = -1
     last_seq: int = -1
     samples: list[tuple[int, int]] = field(default_factory=list)
 
-    def take(self, event: events.Step, rss_bytes: int, warmup_steps: int) -> None:
-        self.steps += 1
-        if self.steps <= warmup_steps or self.steps % self.stride:
-            return
+    def keep(self, event: events.Step, rss_bytes: int) -> None:
         self.first_seq = event.seq if not self.samples else self.first_seq
         self.last_seq = event.seq
         self.samples.append((self.steps, rss_bytes))
         if len(self.samples) >= _SAMPLES_MAX:
             self.stride *= 2
             self.samples = [sample for sample in self.samples if sample[0] % self.stride == 0]
+        self.due = (self.steps // self.stride + 1) * self.stride
 
     def growth_mb_per_1000_steps(self) -> float:
         """The median rise from one sixth of the life to the next: neither spikes nor one jump can make it."""
@@ -77,11 +77,18 @@ class BoundedMemory(Monitor[BoundedMemoryLimits]):
 
     def observe(self, event: AnyEvent, history: History) -> None:
         life = (event.member, event.incarnation)
-        if isinstance(event, events.TrainerStarted) and life in self._lives:
-            self._past_lives.append(self._lives.pop(life))
-        elif isinstance(event, events.Step) and event.rss_bytes is not None and event.t_s < history.past.drain_s:
-            usage = self._lives.setdefault(life, _Usage(event.member))
-            usage.take(event, event.rss_bytes, self.limit.warmup_steps)
+        usage = self._lives.get(life)
+        if not isinstance(event, events.Step):
+            if usage is not None:
+                self._past_lives.append(self._lives.pop(life))
+            return
+        if event.rss_bytes is None or event.t_s >= history.past.drain_s:
+            return
+        if usage is None:
+            usage = self._lives[life] = _Usage(event.member, due=self.limit.warmup_steps + 1)
+        usage.steps += 1
+        if usage.steps == usage.due:
+            usage.keep(event, event.rss_bytes)
 
     def conclude(self, history: History) -> Finding:
         needed = self.limit.warmup_steps + self.limit.steps_min

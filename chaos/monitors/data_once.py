@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from chaos.api import AnyEvent, Finding, History, Limits, Monitor, Outcome, Past, Plan, counted, events
+from chaos.api import AnyEvent, Finding, History, Limits, Monitor, Outcome, Past, Plan, Stretch, counted, events
 
 
 @dataclass(slots=True)
@@ -36,6 +36,16 @@ class _Shard:
     newest: int = 0
     """The highest number of a batch that was counted."""
     counted: int = 0
+    stretch: Stretch | None = None
+    """The one that the newest commit began."""
+
+    def go_on(self) -> None:
+        """Take in what the ordinary commits since the newest one counted: one batch after the other."""
+        if self.stretch is not None and (more := len(self.stretch.times_s) - 1):
+            self.step = self.runs[-1].last = self.runs[-1].last + more
+            self.newest += more
+            self.counted += more
+        self.stretch = None
 
     def count(self, step: int, batch: int) -> _Run | None:
         """Take a commit in; the run of earlier ones that it contradicts, if any."""
@@ -68,6 +78,7 @@ class DataOnce(Monitor[Limits]):
     name: ClassVar[str] = "data_once"
     safety: ClassVar[bool] = True
     watches: ClassVar[tuple[type[events.Event], ...]] = (events.Step,)
+    ordinary: ClassVar[bool] = False
 
     def __init__(self, plan: Plan, limits: Limits) -> None:
         super().__init__(plan, limits)
@@ -87,7 +98,9 @@ class DataOnce(Monitor[Limits]):
         shard = self._shards.get(event.member)
         if shard is None:
             shard = self._shards[event.member] = _Shard()
+        shard.go_on()
         denied = shard.count(event.step, event.batch)
+        shard.stretch = history.past.life_of(event).stretches[-1]
         if denied is None:
             return
         self._twice += 1
@@ -98,6 +111,8 @@ class DataOnce(Monitor[Limits]):
             self.broken = self.finding(Outcome.FAIL, self._said, evidence=self._evidence)
 
     def conclude(self, history: History) -> Finding:
+        for shard in self._shards.values():
+            shard.go_on()
         told = sum(shard.counted for shard in self._shards.values())
         frontier = max(history.past.commits, default=0)
         lost = sum(self._lost(replica, frontier) for replica in self.plan.replicas())

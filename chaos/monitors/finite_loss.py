@@ -19,39 +19,30 @@ class FiniteLoss(Monitor[Limits]):
     name: ClassVar[str] = "finite_loss"
     safety: ClassVar[bool] = True
     watches = (events.Step,)
+    ordinary: ClassVar[bool] = False
 
     def __init__(self, plan: Plan, limits: Limits) -> None:
         super().__init__(plan, limits)
         self._reporting: dict[str, set[str]] = {"loss": set(), "gradient norm": set()}
         """The members that have reported a number of each."""
-        self._telling: set[str] = set()
-        """Those that have reported both."""
-        self._checked = 0
         self._bad: list[tuple[events.Step, str]] = []
 
     def observe(self, event: AnyEvent, history: History) -> None:
         if not isinstance(event, events.Step) or not event.committed or event.t_s >= history.past.drain_s:
             return
-        self._checked += 1
-        loss, grad_norm = event.loss, event.grad_norm
-        if loss is None or grad_norm is None or event.member not in self._telling or not isfinite(loss + grad_norm):
-            self._look(event)
-
-    def _look(self, event: events.Step) -> None:
-        """Look closely at a commit that is not like most: two finite numbers, of a member that always tells both."""
         for what, value in (("loss", event.loss), ("gradient norm", event.grad_norm)):
             reporting = self._reporting[what]
             if value is not None and isfinite(value):
                 reporting.add(event.member)
             elif value is not None or event.member in reporting:
                 self._bad.append((event, what))
-        self._telling = set.intersection(*self._reporting.values())
         if self._bad and self.broken is None:
             self.broken = self.finding(Outcome.FAIL, self._said(), evidence=[self._bad[0][0].seq])
 
     def conclude(self, history: History) -> Finding:
+        checked = sum(len(commits) for commits in history.past.commits.values())
         measures: dict[str, float | int | str | None] = {
-            "commits_checked": self._checked,
+            "commits_checked": checked,
             "commits_bad": len({step.seq for step, _ in self._bad}),
         }
         if self._bad:
@@ -60,7 +51,7 @@ class FiniteLoss(Monitor[Limits]):
             return self.finding(Outcome.UNKNOWN, missing, measures)
         if not any(self._reporting.values()):
             return self.finding(Outcome.UNKNOWN, "no loss of a committed step was reported", measures)
-        reading = f"loss and gradient norm were finite in each of {counted(self._checked, 'commit')}"
+        reading = f"loss and gradient norm were finite in each of {counted(checked, 'commit')}"
         return self.finding(Outcome.PASS, reading, measures)
 
     def _said(self) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import statistics
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
@@ -13,7 +12,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from chaos.api import AnyEvent, Commit, Finding, History, Limits, Monitor, Outcome, Past, Plan, events, span
+from chaos.api import Commit, Finding, History, Limits, Monitor, Outcome, Past, Plan, span
 
 Share = Annotated[float, Meta(gt=0, le=1)]
 _STALL_FACTOR = 2.0
@@ -67,27 +66,11 @@ class Goodput(Monitor[GoodputLimits]):
 
     name: ClassVar[str] = "goodput"
     safety: ClassVar[bool] = False
-    watches: ClassVar[tuple[type[events.Event], ...]] = (events.Step,)
     limits: ClassVar[type[Limits]] = GoodputLimits
 
     def __init__(self, plan: Plan, limits: GoodputLimits) -> None:
         super().__init__(plan, limits)
         self._replicas = frozenset(plan.replicas())
-        self._tried = self._committed = 0
-        self._tokens: Counter[int] = Counter()
-        """Step -> tokens that were trained in it."""
-        self._highest: dict[str, int] = {}
-
-    def observe(self, event: AnyEvent, history: History) -> None:
-        assert isinstance(event, events.Step)
-        if event.member not in self._replicas or event.t_s >= history.past.drain_s:
-            return
-        self._tried += 1
-        self._committed += event.committed
-        # A step that is trained again after its state was lost trains no new tokens.
-        if event.committed and not event.healing and event.step > self._highest.get(event.member, 0):
-            self._highest[event.member] = event.step
-            self._tokens[event.step] += event.tokens
 
     def conclude(self, history: History) -> Finding:
         past = history.past
@@ -95,8 +78,10 @@ class Goodput(Monitor[GoodputLimits]):
         if not moves or moves[-1].t_s <= moves[0].t_s:
             reading = "no two steps were committed one after the other"
             return self.finding(Outcome.UNKNOWN, reading, {"steps_committed": len(past.commits)})
+        lives = [life for replica in self._replicas for life in past.lives.get(replica, [])]
+        committed, discarded = sum(len(life.commits) for life in lives), sum(len(life.discards) for life in lives)
         measures: dict[str, float | int | str | None] = {
-            "step_efficiency": self._committed / self._tried,
+            "step_efficiency": committed / (committed + discarded),
             **self._rates(moves, past),
             **self._costs(moves, past),
         }
@@ -127,9 +112,11 @@ class Goodput(Monitor[GoodputLimits]):
         begun_s = min((started.t_s for started in past.started.values()), default=-inf)
         control = [move for move in moves if move.t_s < begun_s]
         whole_s = max(past.until_s, moves[-1].t_s) - moves[0].t_s
-        rate = (self._tokens.total() - self._tokens[moves[0].step]) / whole_s
+        trained = [part for replica in self._replicas for part in _trained(replica, past)]
+        tokens = sum(part.tokens * len(part.steps) for part in trained)
+        rate = (tokens - _tokens_of(moves[:1], trained)) / whole_s
         control_s = control[-1].t_s - control[0].t_s if control else 0.0
-        control_rate = sum(self._tokens[move.step] for move in control[1:]) / control_s if control_s else None
+        control_rate = _tokens_of(control[1:], trained) / control_s if control_s else None
         share = rate / control_rate if control_rate else None
         return {"tokens_per_s": rate, "tokens_per_s_control": control_rate, "tokens_share": share}
 
@@ -151,6 +138,31 @@ class Goodput(Monitor[GoodputLimits]):
             "failure_discards": in_vain,
             "steady_discards": len(discards_s) - in_vain,
         }
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """Steps in a row in which a replica trained so many tokens each."""
+
+    steps: range
+    tokens: int
+
+
+def _trained(replica: str, past: Past) -> Iterator[_Trained]:
+    """What a replica contributed. A step that is trained again after its state was lost trains no new tokens."""
+    highest = 0
+    for stretch in (one for life in past.lives.get(replica, []) for one in life.stretches):
+        if not stretch.begin.healing and stretch.last.step > highest:
+            yield _Trained(range(max(highest + 1, stretch.begin.step), stretch.last.step + 1), stretch.tokens)
+            highest = stretch.last.step
+
+
+def _tokens_of(moves: list[Commit], trained: list[_Trained]) -> int:
+    """The tokens that all trained in the steps of some moves, which are in the order of steps."""
+    steps = [move.step for move in moves]
+    return sum(
+        one.tokens * (bisect_left(steps, one.steps.stop) - bisect_left(steps, one.steps.start)) for one in trained
+    )
 
 
 class _Windows:

@@ -38,11 +38,13 @@ class GradientsScaled(Monitor[GradientsScaledLimits]):
     name: ClassVar[str] = "gradients_scaled"
     safety: ClassVar[bool] = True
     watches: ClassVar[tuple[type[events.Event], ...]] = (events.Step,)
+    ordinary: ClassVar[bool] = False
     limits: ClassVar[type[Limits]] = GradientsScaledLimits
 
     def __init__(self, plan: Plan, limits: GradientsScaledLimits) -> None:
         super().__init__(plan, limits)
-        self._measured = self._unmeasured = 0
+        self._untold = self._unmeasured = 0
+        """Commits that told no scale; those of them whose members had contributed."""
         self._worst_scale = 1.0
         self._off: dict[int, Wrong] = {}
         """Step -> its first commit whose scale is off."""
@@ -53,9 +55,9 @@ class GradientsScaled(Monitor[GradientsScaledLimits]):
         if not event.committed or event.t_s >= past.drain_s:
             return
         if scale is None:
+            self._untold += 1
             self._unmeasured += not event.healing
         else:
-            self._measured += 1
             if abs(scale - 1) > abs(self._worst_scale - 1):
                 self._worst_scale = scale
             if abs(scale - 1) > self.limit.scale_error_max:
@@ -70,11 +72,12 @@ class GradientsScaled(Monitor[GradientsScaledLimits]):
         missing = past.missing(self.plan.replicas())
         wrong = {} if missing else dict(_overcounted(past))
         wrong |= {step: misfit for step in past.uneven if (misfit := _misfit(step, past))} | self._off
+        measured = sum(len(commits) for commits in past.commits.values()) - self._untold
         measures: dict[str, float | int | str | None] = {
             "steps_checked": len(past.commits),
             "steps_wrong": len(wrong),
-            "scales_measured": self._measured,
-            "worst_scale": self._worst_scale if self._measured else None,
+            "scales_measured": measured,
+            "worst_scale": self._worst_scale if measured else None,
         }
         if wrong:
             reading, evidence = wrong[min(wrong)]

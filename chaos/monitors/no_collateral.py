@@ -71,9 +71,11 @@ class NoCollateral(Monitor[Limits]):
 
     def _is_collateral(self, death: Death, past: Past) -> bool:
         """Nobody is to blame once the job is being ended or has ended, or for a member that a fault is taking away."""
-        aimed = self._aimed.get(death.member, ())
-        excused = any(one.t_s <= death.t_s <= _back_s(one, death.member, past) for one in aimed)
-        return death.t_s < min(past.drain_s, past.finished_s) and not excused
+        if death.t_s >= min(past.drain_s, past.finished_s):
+            return False
+        # The newest fault is the likeliest excuse, and to look for the way back from an older one costs more.
+        aimed = reversed(self._aimed.get(death.member, ()))
+        return not any(one.t_s <= death.t_s <= _back_s(one, death.member, past) for one in aimed)
 
 
 def _back_s(started: events.FaultStarted, member: str, past: Past) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from chaos.api import AnyEvent, Finding, History, Limits, Monitor, Outcome, Plan, Seconds, events, span
+from chaos.api import AnyEvent, Finding, History, Limits, Monitor, Outcome, Plan, Seconds, Stretch, events, span
 
 RUNNER = "runner"
 FROM_PLATFORM = (events.MemberStarted, events.MemberExited, events.EventsLost)
@@ -30,22 +30,33 @@ class OneClock(Monitor[OneClockLimits]):
     safety: ClassVar[bool] = False
     limits: ClassVar[type[Limits]] = OneClockLimits
     proves: ClassVar[bool] = True
+    ordinary: ClassVar[bool] = False
 
     def __init__(self, plan: Plan, limits: OneClockLimits) -> None:
         super().__init__(plan, limits)
         self._newest: AnyEvent | None = None
         """The event with the highest time of those that are not the runner's."""
+        self._compared_seq = -1
+        """Up to where it has been found to differ from the runner's."""
         self._runner_s = 0.0
         self._told_s: dict[tuple[str, int], float] = {}
         """Life -> the highest time that it told of itself, or at which it began."""
+        self._stretches: dict[str, Stretch] = {}
+        """Member -> the ordinary steps that it told since it was last shown here."""
         self._apart: list[tuple[str, float, tuple[int, ...]]] = []
 
     def observe(self, event: AnyEvent, history: History) -> None:
         if event.member == RUNNER:
+            for stretch in self._stretches.values():
+                self._hear(stretch.last)
             self._compare_runner(event)
             return
-        if self._newest is None or event.t_s > self._newest.t_s:
-            self._newest = event
+        if (told := self._stretches.pop(event.member, None)) is not None:
+            self._hear(told.last)
+            self._told_s[event.member, told.last.incarnation] = told.last.t_s
+        if (begun := history.past.open.get(event.member)) is not None:
+            self._stretches[event.member] = begun
+        self._hear(event)
         life = (event.member, event.incarnation)
         if isinstance(event, FROM_PLATFORM):
             if isinstance(event, events.MemberStarted):
@@ -59,6 +70,10 @@ class OneClock(Monitor[OneClockLimits]):
         if back_s > self.limit.apart_s_max:
             self._apart.append((f"the clock of {event.member} ran back by {span(back_s)} s", back_s, (event.seq,)))
 
+    def _hear(self, event: AnyEvent) -> None:
+        if event.seq > self._compared_seq and (self._newest is None or event.t_s > self._newest.t_s):
+            self._newest = event
+
     def _compare_runner(self, event: AnyEvent) -> None:
         """The runner writes down what it does as it does it, so what stands before it in the journal has happened."""
         if isinstance(event, events.SafetyBroken):  # It bears the time of what broke it.
@@ -70,7 +85,7 @@ class OneClock(Monitor[OneClockLimits]):
         if newest is not None and (ahead_s := newest.t_s - event.t_s) > self.limit.apart_s_max:
             said = f"the clock of {newest.member} is {span(ahead_s)} s ahead of the runner's"
             self._apart.append((said, ahead_s, (newest.seq, event.seq)))
-            self._newest = None
+            self._newest, self._compared_seq = None, event.seq
         self._runner_s = max(self._runner_s, event.t_s)
 
     def conclude(self, history: History) -> Finding:

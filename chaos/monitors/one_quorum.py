@@ -21,6 +21,7 @@ class OneQuorum(Monitor[Limits]):
     name: ClassVar[str] = "one_quorum"
     safety: ClassVar[bool] = True
     watches = (events.Step, events.Quorum, events.LighthouseStarted, events.MemberStarted)
+    ordinary: ClassVar[bool] = False
 
     def __init__(self, plan: Plan, limits: Limits) -> None:
         super().__init__(plan, limits)

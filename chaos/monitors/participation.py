@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from chaos.api import Commit, Finding, History, Life, Limits, Monitor, Outcome, Past, counted, events, span
+from chaos.api import Commit, Finding, History, Life, Limits, Monitor, Outcome, Past, Stretch, counted, events, span
 
 Mark = events.Event | Commit
 
@@ -116,11 +117,11 @@ class Participation(Monitor[ParticipationLimits]):
     def _idle(self, replica: str, past: Past) -> Iterator[_Idle]:
         """Stretches in which steps were missed by a trainer that was up and under no fault."""
         lives = past.lives.get(replica, [])
+        hits_s = [(hit.t_s, hit.due_s) for hit in past.hits if hit.member == replica]
         for life, following in zip(lives, [*lives[1:], None], strict=False):
             for since, until in _stretches(life, following):
                 until_s = min(until.t_s if until else past.until_s, past.until_s)
-                due_s = [hit.due_s for hit in past.hits if hit.member == replica and hit.t_s < until_s]
-                since_s = max([since.t_s, *due_s])
+                since_s = max([since.t_s, *(due_s for hit_s, due_s in hits_s if hit_s < until_s)])
                 if since_s < until_s and not past.blind_between(replica, since.seq):
                     before = max(_top(since_s, past), since.step if isinstance(since, Commit) else 0)
                     after = until.step - 1 if isinstance(until, Commit) else _top(until_s, past)
@@ -136,22 +137,31 @@ def _presence(replica: str, moves_s: dict[int, float], past: Past) -> _Presence:
     step, at_s = min(moves_s) - 1, min(moves_s.values())
     presence.alive_s = sum(_lifetime_s(life, at_s, until_s) for life in lives)
     since_s, next_move_s = at_s, moves_s.get
-    for commit in past.timeline(replica).commits:
-        presence.steps += not commit.healing and commit.step > step
+    for commit, last in (part for life in lives for stretch in life.stretches for part in _parts(stretch, moves_s)):
+        presence.steps += (not commit.healing and commit.step > step) + last.step - commit.step
         # One that stood still finishes its step on waking, when its peers have long gone on without it.
         if commit.step > step + 1 or commit.t_s > next_move_s(commit.step + 1, inf):
             presence.participating_s += at_s - since_s
             presence.miss(heals, at_s, commit.t_s)
             since_s = commit.t_s
-        at_s = commit.t_s
-        if commit.step > step:
-            step = commit.step
+        at_s = last.t_s
+        if last.step > step:
+            step = last.step
     presence.participating_s += at_s - since_s
     if max(moves_s) <= step + 1:
         presence.participating_s += max(0.0, until_s - at_s)
     elif until_s > at_s:
         presence.miss(heals, at_s, until_s)
     return presence
+
+
+def _parts(stretch: Stretch, moves_s: dict[int, float]) -> Iterator[tuple[Commit, Commit]]:
+    """A stretch from its first commit to its last; each by itself when one came after the job's next step."""
+    next_moves_s = map(moves_s.get, range(stretch.begin.step + 1, stretch.last.step + 2), itertools.repeat(inf))
+    if any(map(operator.gt, stretch.times_s, next_moves_s)):
+        yield from ((commit, commit) for commit in stretch.commits[stretch.at : stretch.at + len(stretch.times_s)])
+    else:
+        yield stretch.begin, stretch.end
 
 
 def _heals(life: Life, until_s: float) -> Iterator[tuple[float, float]]:
@@ -181,10 +191,9 @@ def _stretches(life: Life, following: Life | None) -> Iterator[tuple[Mark, Mark 
         return
     if life.trainer:
         yield life.trainer, life.commits[0]
-    if life.commits[-1].step - life.commits[0].step >= len(life.commits):
-        for one, later in itertools.pairwise(life.commits):
-            if later.step > one.step + 1:
-                yield one, later
+    for one, later in itertools.pairwise(life.stretches):
+        if later.begin.step > one.last.step + 1:
+            yield one.end, later.begin
     yield life.commits[-1], end
 
 

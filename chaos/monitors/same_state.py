@@ -18,6 +18,7 @@ class SameState(Monitor[Limits]):
     name: ClassVar[str] = "same_state"
     safety: ClassVar[bool] = True
     watches = (events.HealEnded, events.Step)
+    ordinary: ClassVar[bool] = False
 
     def __init__(self, plan: Plan, limits: Limits) -> None:
         super().__init__(plan, limits)

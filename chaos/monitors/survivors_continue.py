@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf, nextafter
@@ -196,18 +195,18 @@ def _between_commits(replica: str, absences: Absences, past: Past) -> Iterator[_
 
     Of those that are wholly seen, only ones that are longer than all before.
     """
-    longest_s = -inf
-    for previous, commit in itertools.pairwise([*past.timeline(replica).commits, None]):
-        assert previous is not None
-        until_s = past.until_s if commit is None else commit.t_s
-        if until_s - previous.t_s <= longest_s:
+    timeline, longest_s = past.timeline(replica), -inf
+    ends_s = [*timeline.times_s[1:], past.until_s]
+    for index, (since_s, until_s) in enumerate(zip(timeline.times_s, ends_s, strict=False)):
+        if until_s - since_s <= longest_s:
             continue
-        if any(since_s <= until_s and back_s > previous.t_s for since_s, back_s in absences):
+        if any(taken_s <= until_s and back_s > since_s for taken_s, back_s in absences):
             continue
-        if commit is not None:
-            blind = past.blind_between(replica, previous.seq, commit.seq)
-            longest_s = longest_s if blind else commit.t_s - previous.t_s
-            yield _Gap(replica, previous.t_s, until_s, True, blind=blind, evidence=(previous.seq, commit.seq))
-        elif previous.t_s < until_s:
-            blind = past.blind_between(replica, previous.seq)
-            yield _Gap(replica, previous.t_s, until_s, False, blind=blind, evidence=(previous.seq,))
+        previous, *following = timeline.commits[index : index + 2]
+        seqs = tuple(commit.seq for commit in (previous, *following))
+        blind = past.blind_between(replica, *seqs)
+        if following:
+            longest_s = longest_s if blind else until_s - since_s
+            yield _Gap(replica, since_s, until_s, True, blind=blind, evidence=seqs)
+        elif since_s < until_s:
+            yield _Gap(replica, since_s, until_s, False, blind=blind, evidence=seqs)

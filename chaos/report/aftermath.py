@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from math import inf
 
 from chaos import registry
+from chaos.model.commits import Commit
 from chaos.model.events import FaultStarted, InjectionInForce, InjectionReverted, RevertFailed
 from chaos.model.injections import Held
-from chaos.model.lives import Commit, Hit, Life
+from chaos.model.lives import Hit, Life
 from chaos.model.past import Past
 from chaos.model.plan import Plan
 from chaos.model.recovery import way_back

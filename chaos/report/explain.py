@@ -20,6 +20,7 @@ import msgspec
 
 from chaos.check import PLAN, check
 from chaos.journal import NAME, Reading
+from chaos.model.commits import Commit
 from chaos.model.events import (
     AnyEvent,
     EventsLost,
@@ -36,7 +37,6 @@ from chaos.model.events import (
     Unknown,
 )
 from chaos.model.history import History
-from chaos.model.lives import Commit
 from chaos.model.plan import Plan
 from chaos.model.verdict import Finding, Outcome, Verdict
 from chaos.model.wording import counted, listed, span

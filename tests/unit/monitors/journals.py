@@ -378,7 +378,7 @@ def judge_live(
     for event in story:
         history.apply(event)
         for monitor in monitors:
-            if isinstance(event, monitor.watches):
+            if isinstance(event, monitor.watches) and (monitor.ordinary or not history.past.ordinary):
                 monitor.observe(event, history)
             if monitor.broken is not None:
                 assert monitor.broken.outcome is Outcome.FAIL
