@@ -45,6 +45,10 @@ class Stretch:
     """When its own were made: in a row, to be gone through without a look at each commit."""
 
     @property
+    def own(self) -> list[Commit]:
+        return self.commits[self.at : self.at + len(self.times_s)]
+
+    @property
     def begin(self) -> Commit:
         return self.commits[self.at]
 

@@ -112,10 +112,12 @@ class Timeline:
         """The highest step before each stretch, and at last of all."""
         self._discards_s = sorted(discard.t_s for life in lives for discard in life.discards)
         stretches = [stretch for life in lives for stretch in life.stretches]
-        if all(one.end.t_s <= later.begin.t_s for one, later in pairwise(stretches)):
+        self.in_order = all(one.end.t_s <= later.begin.t_s for one, later in pairwise(stretches))
+        """The member's clock never ran back from one stretch to the next."""
+        if self.in_order:
             for stretch in stretches:
                 self._append(stretch.begin.step, stretch.times_s)
-        else:  # The member's clock ran back.
+        else:
             self.commits.sort(key=_time_s)
             for commit in self.commits:
                 self._append(commit.step, (commit.t_s,))

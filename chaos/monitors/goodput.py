@@ -151,7 +151,8 @@ class _Trained:
 def _trained(replica: str, past: Past) -> Iterator[_Trained]:
     """What a replica contributed. A step that is trained again after its state was lost trains no new tokens."""
     highest = 0
-    for stretch in (one for life in past.lives.get(replica, []) for one in life.stretches):
+    stretches = (stretch for life in past.lives.get(replica, []) for stretch in life.stretches)
+    for stretch in sorted(stretches, key=lambda one: one.begin.seq):
         if not stretch.begin.healing and stretch.last.step > highest:
             yield _Trained(range(max(highest + 1, stretch.begin.step), stretch.last.step + 1), stretch.tokens)
             highest = stretch.last.step

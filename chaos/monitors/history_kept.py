@@ -71,14 +71,15 @@ def _falls_back(past: Past) -> list[tuple[Commit, Commit]]:
     for member in list(past.lives):
         highest: Commit | None = None
         for stretch in (one for life in past.lives[member] for one in life.stretches):
-            commit = stretch.begin
-            if highest is not None and commit.step <= highest.step:
-                kept = past.kept(commit.step)
-                earlier = [c for c in kept if c.member == member and c is not commit and c.t_s <= commit.t_s]
-                if earlier or commit.step < highest.step:
-                    found[commit.seq] = (commit, earlier[0] if earlier else highest)
-            if highest is None or stretch.last.step > highest.step:
-                highest = stretch.end
+            higher = highest is None or stretch.begin.step > highest.step
+            for commit in [stretch.end] if higher else stretch.own:
+                if highest is not None and commit.step <= highest.step:
+                    kept = past.kept(commit.step)
+                    earlier = [c for c in kept if c.member == member and c is not commit and c.t_s <= commit.t_s]
+                    if earlier or commit.step < highest.step:
+                        found[commit.seq] = (commit, earlier[0] if earlier else highest)
+                if highest is None or commit.step > highest.step:
+                    highest = commit
     for step in past.contested:
         kept = sorted(past.kept(step), key=lambda one: one.t_s)
         for commit in kept:

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from chaos.api import Commit, Finding, History, Life, Limits, Monitor, Outcome, Past, Stretch, counted, events, span
+from chaos.api import Commit, Finding, History, Life, Limits, Monitor, Outcome, Past, counted, events, span
 
 Mark = events.Event | Commit
 
@@ -137,8 +137,8 @@ def _presence(replica: str, moves_s: dict[int, float], past: Past) -> _Presence:
     step, at_s = min(moves_s) - 1, min(moves_s.values())
     presence.alive_s = sum(_lifetime_s(life, at_s, until_s) for life in lives)
     since_s, next_move_s = at_s, moves_s.get
-    for commit, last in (part for life in lives for stretch in life.stretches for part in _parts(stretch, moves_s)):
-        presence.steps += (not commit.healing and commit.step > step) + last.step - commit.step
+    for commit, last in _parts(replica, moves_s, past):
+        presence.steps += 0 if commit.healing else max(0, last.step - max(step, commit.step - 1))
         # One that stood still finishes its step on waking, when its peers have long gone on without it.
         if commit.step > step + 1 or commit.t_s > next_move_s(commit.step + 1, inf):
             presence.participating_s += at_s - since_s
@@ -155,13 +155,18 @@ def _presence(replica: str, moves_s: dict[int, float], past: Past) -> _Presence:
     return presence
 
 
-def _parts(stretch: Stretch, moves_s: dict[int, float]) -> Iterator[tuple[Commit, Commit]]:
-    """A stretch from its first commit to its last; each by itself when one came after the job's next step."""
-    next_moves_s = map(moves_s.get, range(stretch.begin.step + 1, stretch.last.step + 2), itertools.repeat(inf))
-    if any(map(operator.gt, stretch.times_s, next_moves_s)):
-        yield from ((commit, commit) for commit in stretch.commits[stretch.at : stretch.at + len(stretch.times_s)])
-    else:
-        yield stretch.begin, stretch.end
+def _parts(replica: str, moves_s: dict[int, float], past: Past) -> Iterator[tuple[Commit, Commit]]:
+    """A replica's stretches from first to last commit; each by itself when one came after the job's next step."""
+    timeline = past.timeline(replica)
+    if not timeline.in_order:
+        yield from zip(timeline.commits, timeline.commits, strict=True)
+        return
+    for stretch in (one for life in past.lives.get(replica, []) for one in life.stretches):
+        next_moves_s = map(moves_s.get, range(stretch.begin.step + 1, stretch.last.step + 2), itertools.repeat(inf))
+        if any(map(operator.gt, stretch.times_s, next_moves_s)):
+            yield from zip(stretch.own, stretch.own, strict=True)
+        else:
+            yield stretch.begin, stretch.end
 
 
 def _heals(life: Life, until_s: float) -> Iterator[tuple[float, float]]:
@@ -191,9 +196,10 @@ def _stretches(life: Life, following: Life | None) -> Iterator[tuple[Mark, Mark 
         return
     if life.trainer:
         yield life.trainer, life.commits[0]
-    for one, later in itertools.pairwise(life.stretches):
-        if later.begin.step > one.last.step + 1:
-            yield one.end, later.begin
+    if life.commits[-1].step - life.commits[0].step >= len(life.commits):
+        for one, later in itertools.pairwise(life.stretches):
+            if later.begin.step > one.last.step + 1:
+                yield one.end, later.begin
     yield life.commits[-1], end
 
 
