@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -93,7 +94,15 @@ def pod(restarts: int = 0, **state: dict[str, Any]) -> dict[str, Any]:
 
 
 class Told(list[Any]):
-    """What a PodLog said: lines as text, ends as numbers."""
+    """What a PodLog said: lines as text, ends as numbers; and when each end was learnt."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ends_mono_s: list[float] = []
+
+    def end(self, status: int, at_mono_s: float) -> None:
+        self.append(status)
+        self.ends_mono_s.append(at_mono_s)
 
     async def until(self, *wanted: Any) -> None:
         with anyio.fail_after(WAIT_S):
@@ -112,7 +121,7 @@ def followed(node: Node, story: Callable[[PodLog, Told], Awaitable[None]]) -> No
                 kube,
                 PATH,
                 lambda line: told.append(line.decode()),
-                lambda status, _at_mono_s: told.append(status),
+                told.end,
                 lambda reason: told.append(f"lost: {reason}"),
             )
             async with anyio.create_task_group() as tasks:
@@ -158,6 +167,25 @@ def test_lives_in_one_pod_are_told_apart():
         node.before, node.now = Log([line(1, "a"), line(2, "b")]), Log([line(3, "c")])
         log.update(pod(1, running={}, last={"terminated": {"exitCode": 3}}))
         await told.until("a", "b", 3, "c")
+
+    followed(node, story)
+
+
+def test_an_end_is_of_its_own_time_although_the_status_tells_of_the_life_before_for_a_while():
+    node = Node(Log([line(1, "a")]))
+
+    async def story(log: PodLog, told: Told) -> None:
+        log.update(pod(running={}))
+        log.update(pod(terminated={"exitCode": 1}))
+        await told.until("a", 1)
+        log.update(pod(terminated={"exitCode": 1}))
+        node.before, node.now = node.now, Log([line(3, "c")])
+        log.update(pod(1, running={}, last={"terminated": {"exitCode": 1}}))
+        await told.until("a", 1, "c")
+        began_mono_s = time.monotonic()
+        log.update(pod(1, terminated={"exitCode": 2}))
+        await told.until("a", 1, "c", 2)
+        assert told.ends_mono_s[0] < began_mono_s <= told.ends_mono_s[1]
 
     followed(node, story)
 
