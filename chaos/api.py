@@ -160,7 +160,8 @@ class Monitor(ABC, Generic[L]):
     watches: ClassVar[tuple[type[events.Event], ...]] = (events.Event,)
     """The kinds of events that `observe` is shown. Most events are steps, so it pays to leave them out."""
     ordinary: ClassVar[bool] = True
-    """Whether it is shown ordinary steps, too, of which it can know from the `stretches` of the past as well."""
+    """Whether it is shown ordinary steps, too (`chaos.model.commits`): most events of a run are, and whoever looks at
+    what is out of the ordinary finds the others in the `stretches` of the past."""
     limits: ClassVar[type[Limits]] = Limits
     proves: ClassVar[bool] = False
     """It judges the experiment, not the job: it sits in every run, and no liveness failure counts unless it passes."""

@@ -46,6 +46,6 @@ def main(
     if os.fork() == 0:
         from training.actor import Life
 
-        Life(announce.Assignment(job=job, worker=worker, lighthouse=lighthouse)).run()
+        Life(announce.Assignment(job=job, worker=worker, lighthouse=f"http://{lighthouse}")).run()
         os._exit(0)
     signal.sigwait(ends)

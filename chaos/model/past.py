@@ -98,6 +98,11 @@ class Past:
     _lookup: _Lookup | None = None
 
     @property
+    def baseline_s(self) -> float:
+        """When every replica first trained; infinite before."""
+        return self.phases["baseline"].t_s if "baseline" in self.phases else inf
+
+    @property
     def until_s(self) -> float:
         """The end of the time that is judged: drain, the job's last step, or the newest event."""
         return min(self.drain_s, self.finished_s, self.now_s)

@@ -12,8 +12,9 @@ Death = events.MemberExited | events.TrainerFailed | events.MemberStarted | even
 
 
 class NoCollateral(Monitor[Limits]):
-    """Members that no fault was to take away keep their incarnation and their trainer, from deploy until drain.
+    """Members that no fault was to take away keep their incarnation and their trainer, from the baseline until drain.
 
+    What comes up may need a second attempt, and every replica has to train in the baseline anyway.
     Those that a fault was aimed at which removes nobody are among them: a slow replica must not be lost. So are those
     that came back from a fault: once they have committed again, nothing excuses a second death.
 
@@ -70,8 +71,8 @@ class NoCollateral(Monitor[Limits]):
         return self.finding(Outcome.PASS, reading, measures)
 
     def _is_collateral(self, death: Death, past: Past) -> bool:
-        """Nobody is to blame once the job is being ended or has ended, or for a member that a fault is taking away."""
-        if death.t_s >= min(past.drain_s, past.finished_s):
+        """Nobody is to blame while the job comes up or ends, or for a member that a fault is taking away."""
+        if not past.baseline_s <= death.t_s < min(past.drain_s, past.finished_s):
             return False
         # The newest fault is the likeliest excuse, and to look for the way back from an older one costs more.
         aimed = reversed(self._aimed.get(death.member, ()))

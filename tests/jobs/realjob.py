@@ -24,13 +24,13 @@ Event = dict[str, Any]
 
 
 class Run:
-    """One ``training run`` and what its members have written so far."""
+    """One ``training run``, with a digest at every step, and what its members have written so far."""
 
     def __init__(self, folder: Path, *options: str) -> None:
         self.out = folder / "run"
         self.events: list[Event] = []
         self._files = EventFiles(self.out / "events")
-        command = [sys.executable, "-m", "training", "run", "--out", str(self.out), *options]
+        command = [sys.executable, "-m", "training", "run", "--out", str(self.out), "--set", "digest_every=1", *options]
         self.printed = folder / "printed"
         with self.printed.open("wb") as printed:
             self.launcher = subprocess.Popen(command, stdout=printed, stderr=printed)

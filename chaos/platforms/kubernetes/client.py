@@ -31,6 +31,8 @@ SILENCE_S = 30.0
 """A stream that says nothing for so long is taken for broken, and opened again."""
 WATCH_S = 60
 RETRY_S = 0.5
+PAUSE_S = 0.05
+"""Between two watches, so that a server that ends each at once is not run over."""
 CONNECTIONS_MAX = 600
 """A run of 250 members follows as many logs."""
 
@@ -82,10 +84,10 @@ class Kube:
         query = {"fieldManager": "torchchaos", "force": "true"}
         return await self.ask("PATCH", path, body, query=query, kind="application/apply-patch+yaml")
 
-    async def delete(self, path: str, body: Object | None = None, **query: object) -> None:
+    async def delete(self, path: str, options: Object | None = None) -> None:
         """Gone already is as good as deleted."""
         try:
-            await self.ask("DELETE", path, body, query=query)
+            await self.ask("DELETE", path, options)
         except KubeError as error:
             if error.status != 404:
                 raise
@@ -99,20 +101,11 @@ class Kube:
         kind: str = "application/json",
     ) -> Object:
         """One request and its answer. KubeError."""
-        answer: Object = json.loads(await self.text(method, path, body, query, kind) or b"{}")
-        return answer
 
-    async def text(
-        self,
-        method: str,
-        path: str,
-        body: Object | None = None,
-        query: Mapping[str, object] | None = None,
-        kind: str = "application/json",
-    ) -> bytes:
-        """The same, the answer as it came."""
-        response = await self._run(partial(self._request, method, path, body, query or {}, kind))
-        answer: bytes = await self._run(partial(_read, response))
+        def exchange() -> bytes:
+            return _read(self._request(method, path, body, query or {}, kind))
+
+        answer: Object = json.loads(await self._run(exchange) or b"{}")
         return answer
 
     @asynccontextmanager
@@ -148,6 +141,7 @@ class Kube:
                         known[uid] = item
                         seen(item)
                 await self._watch(path, query or {}, _version(listed), known, seen, gone)
+                await anyio.sleep(PAUSE_S)
             except KubeError as error:
                 log.info("%s: %s", path, error)
                 await anyio.sleep(RETRY_S)

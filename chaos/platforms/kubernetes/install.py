@@ -74,10 +74,26 @@ async def uninstall(kube: Kube, options: Options) -> None:
         if waiting.cancelled_caught:
             held = ", ".join(item["name"] for item in await _injections(kube))
             raise MachineUnfit(f"{held} not given back within {GONE_S:g} s: do the agents live?")
-        for manifest in reversed(manifests(options)[:-1]):
-            await kube.delete(_path(manifest))
+        paths = [_path(manifest) for manifest in reversed(manifests(options)[:-1])]
+        for path in paths:
+            await kube.delete(path)
+        with anyio.move_on_after(GONE_S) as waiting:
+            while there := [path for path in paths if await _exists(kube, path)]:
+                await anyio.sleep(POLL_S)
+        if waiting.cancelled_caught:
+            raise MachineUnfit(f"not gone within {GONE_S:g} s: {', '.join(there)}")
     except KubeError as error:
         raise MachineUnfit(f"not uninstalled: {error}") from error
+
+
+async def _exists(kube: Kube, path: str) -> bool:
+    try:
+        await kube.get(path)
+    except KubeError as error:
+        if error.status == 404:
+            return False
+        raise
+    return True
 
 
 async def _injections(kube: Kube) -> list[Object]:

@@ -157,7 +157,7 @@ class PodLog:
         )
 
     def _over(self) -> bool:
-        ended = "terminated" in self._status.get("state", {})
+        ended = self._restarts() == self._number and "terminated" in self._status.get("state", {})
         return self._restarts() > self._number or ended or self._number in self._killed
 
     def _exit_status(self) -> int:

@@ -3,7 +3,7 @@
 Version 2 where its controllers are mounted, else the version 1 hierarchies in `CONTROLLERS`. On version 2 the top
 stands at the root of the mount, because controllers cannot be switched on below a group that holds processes; a
 controller that the root keeps from its children is switched on there and stays on. On version 1 it stands below the
-caller's own group. Nothing here sets a limit. Standard library only: the keeper uses it.
+caller's own group. Weights are set at the top, limits nowhere. Standard library only: the keeper uses it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from chaos.platforms.local.owner import PREFIX, owner_of
 
 CONTROLLERS = ("cpu", "memory", "freezer", "pids", "blkio", "io")
+WEIGHTS = {"cpu.shares": "8192", "cpu.weight": "800"}
+"""Of a cluster's top, in version 1 and 2: eight times that of one process of the machine, which is the default."""
 REMOVE_S = 5.0
 _RETRY_S = 0.01
 
@@ -65,6 +67,7 @@ def create(owner: str) -> list[str]:
             continue
         if hierarchy.version == 2:
             _switch_on(path, hierarchy.controllers)
+        _weigh(path)
         made.append(path)
     return made
 
@@ -118,6 +121,16 @@ def tops() -> Iterator[tuple[str, str]]:
                 if owner is not None:
                     names.remove(name)
                     yield f"{path}/{name}", owner
+
+
+def _weigh(path: str) -> None:
+    """Where the machine is busy, let a whole job count for more than one process of the machine does."""
+    for name, weight in WEIGHTS.items():
+        try:
+            with open(f"{path}/{name}", "r+") as file:
+                file.write(weight)
+        except OSError:
+            continue
 
 
 def _switch_on(path: str, controllers: tuple[str, ...]) -> None:

@@ -75,14 +75,14 @@ class Disturbances:
     @asynccontextmanager
     async def _node_down(self, node: str) -> AsyncIterator[Hold]:
         await self._commands.send("close", node=node, move=False)
+        held: Hold | None = None
+        downs: list[Hold] = []
         try:
             async with AsyncExitStack() as links:
                 on_node = self._lives.on(node)
                 site = self._lives.site(node)
-                downs = [
-                    await links.enter_async_context(self._holds.hold(LinkDown(node, interface), site))
-                    for interface in site.nics
-                ]
+                for interface in site.nics:
+                    downs.append(await links.enter_async_context(self._holds.hold(LinkDown(node, interface), site)))
                 for life in on_node:
                     await self._delete(life)
                 held = Hold(node, Proof(node, 0, f"{_named(on_node)} are gone, and the links of {node} are down"))
@@ -95,13 +95,15 @@ class Disturbances:
         finally:
             with anyio.CancelScope(shield=True):
                 await self._commands.send("open", node=node)
-        held.trouble = _trouble(downs)
-        if all(down.reverted for down in downs):
-            held.reverted = Proof(node, 0, f"the links of {node} are up, and its members start again")
+                if held is not None:
+                    held.trouble = _trouble(downs)
+                if held is not None and all(down.reverted for down in downs):
+                    held.reverted = Proof(node, 0, f"the links of {node} are up, and its members start again")
 
     @asynccontextmanager
     async def _drain(self, node: str) -> AsyncIterator[Hold]:
         await self._commands.send("close", node=node, move=True)
+        held: Hold | None = None
         try:
             on_node = self._lives.on(node)
             async with anyio.create_task_group() as evictions:
@@ -112,12 +114,14 @@ class Disturbances:
         finally:
             with anyio.CancelScope(shield=True):
                 await self._commands.send("open", node=node)
-        held.reverted = Proof(node, 0, f"{node} takes members again")
+                if held is not None:
+                    held.reverted = Proof(node, 0, f"{node} takes members again")
 
     @asynccontextmanager
     async def _launch(self, member: str) -> AsyncIterator[Hold]:
         await self._commands.send("launch", member=member)
         life = self._lives[member]
+        held: Hold | None = None
         try:
             with anyio.move_on_after(LAUNCH_S):
                 while life.trainer is None and not life.exited.is_set():
@@ -134,7 +138,8 @@ class Disturbances:
                     await self._delete(life)
                 with anyio.move_on_after(GONE_S):
                     await life.exited.wait()
-        held.reverted = Proof(member, life.incarnation, f"no process of {member} is left")
+                    if held is not None:
+                        held.reverted = Proof(member, life.incarnation, f"no process of {member} is left")
 
     @asynccontextmanager
     async def _no_names(self, life: Life, names: tuple[str, ...]) -> AsyncIterator[Hold]:

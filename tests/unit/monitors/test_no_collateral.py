@@ -32,6 +32,15 @@ def test_a_survivor_that_dies_at_the_rejoin() -> None:
     assert broken["no_collateral"] == failed[0], "a live run must stop at once"
 
 
+def test_what_comes_up_may_need_a_second_attempt() -> None:
+    story = Story().deploy()
+    at = next(index for index, event in enumerate(story.told) if isinstance(event, events.TrainerStarted))
+    died = events.MemberExited(t_s=story.told[at].t_s - 1.0, member="replica-1", incarnation=1, status=0)
+    story.told.insert(at, died)
+    findings = judge(story.train(10).drain().end())
+    assert findings["no_collateral"].outcome is Outcome.PASS
+
+
 @pytest.mark.parametrize("member", ["replica-0", "replica-2", "lighthouse", "controller"])
 def test_any_member_counts(member: str) -> None:
     story = lost_and_back()

@@ -381,9 +381,10 @@ def test_one_of_a_node_that_stays_away() -> None:
 
 
 def test_a_drained_replica_comes_back_elsewhere_before_the_end() -> None:
-    """Its way back counts from the beginning, and what it still trained on its way out is no return."""
-    story = Story(3).deploy().train(12).strike("node.drain", Drain("node-1")).train(1)
-    story.say(events.MemberExited, "replica-1", 0.01, status=0).group.discard("replica-1")
+    """Its way back counts from the beginning."""
+    story = Story(3).deploy().train(12).say(events.MemberExited, "replica-1", 0.01, status=0)
+    story.group.discard("replica-1")
+    story.strike("node.drain", Drain("node-1")).train(1)
     story.regroup().restart("replica-1", "node-0").train(4).build("replica-1").join("replica-1").train(10).release()
     findings = judge(story.train(10).drain().end())
     assert set(outcomes(findings).values()) == {Outcome.PASS}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 
@@ -13,6 +14,8 @@ from chaos.platforms.kubernetes.preflight import AGENT, CAPABILITIES, SYSTEM
 from chaos.platforms.local import cgroups
 
 BEAT_S = 5.0
+
+log = logging.getLogger(__name__)
 
 
 async def beat(kube: Kube, node: str) -> None:
@@ -29,7 +32,7 @@ async def beat(kube: Kube, node: str) -> None:
         try:
             await kube.apply(path, body)
         except KubeError as error:
-            print(f"no heartbeat: {error}", flush=True)
+            log.warning("no heartbeat: %s", error)
         await anyio.sleep(BEAT_S)
 
 

@@ -138,7 +138,10 @@ class Orders:
         target, injection = order.spec.target, order.spec.injection
         match injection:
             case Delete():
-                await self._say(order, Status(State.IN_FORCE, await processes.end(self._pods, target)))
+                evidence = await processes.end(self._pods, target)
+                assert self._tasks is not None
+                self._tasks.start_soon(processes.keep_dead, self._pods, target)
+                await self._say(order, Status(State.IN_FORCE, evidence))
             case Evict(grace_s=grace_s):
                 await self._see_end(order, grace_s + EVICTION_SLACK_S)
             case Signal(process=process, signal=number):

@@ -46,6 +46,11 @@ class NodePods:
         """Every process of the container that a process is in."""
         return members(next(iter(_directories(pid).values())))
 
+    def revived(self, target: Target) -> list[int] | None:
+        """Processes in the pod but for its first, which only holds the pod's namespaces; None once the pod is gone."""
+        groups = list(self._groups(target.uid))
+        return [pid for group in groups for pid in members(group) if not _is_first(pid)] if groups else None
+
     def site(self, target: Target) -> Site:
         """What the target is to an injection."""
         pid = self.find(target, target.pid)
@@ -108,6 +113,13 @@ def _up_to(path: str, uid: str) -> str:
 def _pid_in_pod(pid: int) -> int:
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.partition("\nNSpid:")[2].partition("\n")[0].split()[-1])
+
+
+def _is_first(pid: int) -> bool:
+    try:
+        return _pid_in_pod(pid) == 1
+    except OSError:
+        return True  # It has just ended.
 
 
 def _nic(pid: int, name: str) -> Nic:

@@ -15,6 +15,8 @@ from chaos.platforms.kubernetes.order import Target
 
 GONE_S = 5.0
 POLL_S = 0.001
+KEEP_S = 15.0
+KEEP_POLL_S = 0.02
 
 
 async def end(pods: NodePods, target: Target) -> str:
@@ -28,6 +30,19 @@ async def end(pods: NodePods, target: Target) -> str:
         await _gone(pidfd, GONE_S, f"main process {main} of {target.pod}")
         await _all_gone(pids)
     return f"main process {main} of pod {target.uid} is gone from its node, with {len(pids) - 1} others"
+
+
+async def keep_dead(pods: NodePods, target: Target) -> None:
+    """Kill what comes to life in the pod until the pod is gone, for KEEP_S at most.
+
+    The kubelet may start the container once more before it has heard that the pod is no more.
+    """
+    with anyio.move_on_after(KEEP_S):
+        while (pids := pods.revived(target)) is not None:
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            await anyio.sleep(KEEP_POLL_S)
 
 
 async def see_end(pods: NodePods, target: Target, ready: anyio.Event, within_s: float) -> str:
