@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import sys
 import time
@@ -121,4 +122,5 @@ async def be_killed(run_dir: Path, isolation: str) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # Ignored in what a shell started in the background.
     anyio.run(be_killed, Path(sys.argv[1]), sys.argv[2])
