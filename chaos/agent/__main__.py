@@ -10,30 +10,19 @@ from __future__ import annotations
 
 import argparse
 import logging
-import signal
 import sys
 from pathlib import Path
 
 import anyio
 
-from chaos.agent.leases import Leases
 from chaos.agent.ledger import Ledger, LedgerHeld
+from chaos.agent.lifetime import hold_until_signal
 from chaos.agent.server import Server
 
 
 async def run(socket: Path, ledger: Ledger) -> None:
     """Until a signal asks for the end."""
-    leases = Leases(ledger)
-    await leases.sweep()
-    try:
-        async with anyio.create_task_group() as tasks:
-            with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-                tasks.start_soon(leases.run)
-                tasks.start_soon(Server(leases).serve, socket)
-                async for _signal in signals:
-                    tasks.cancel_scope.cancel()
-    finally:
-        await leases.end_all()
+    await hold_until_signal(ledger, lambda leases: Server(leases).serve(socket))
 
 
 def main() -> int:

@@ -10,14 +10,13 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import signal
 import sys
 from pathlib import Path
 
 import anyio
 
-from chaos.agent.leases import Leases
 from chaos.agent.ledger import Ledger, LedgerHeld
+from chaos.agent.lifetime import hold_until_signal
 from chaos.platforms.kubernetes.agent.heartbeat import beat
 from chaos.platforms.kubernetes.agent.orders import Orders
 from chaos.platforms.kubernetes.agent.pods import NodePods
@@ -29,18 +28,12 @@ CLONE_NEWCGROUP = 0x02000000
 
 async def run(node: str, ledger: Ledger) -> None:
     """Until a signal asks for the end."""
-    kube, leases = connect(), Leases(ledger)
-    await leases.sweep()
-    try:
-        async with anyio.create_task_group() as tasks:
-            with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-                tasks.start_soon(leases.run)
-                tasks.start_soon(beat, kube, node)
-                tasks.start_soon(Orders(kube, node, leases, NodePods()).run)
-                async for _signal in signals:
-                    tasks.cancel_scope.cancel()
-    finally:
-        await leases.end_all()
+    kube = connect()
+    await hold_until_signal(
+        ledger,
+        lambda leases: beat(kube, node),
+        lambda leases: Orders(kube, node, leases, NodePods()).run(),
+    )
 
 
 def see_all_groups() -> None:
