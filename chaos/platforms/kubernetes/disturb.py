@@ -84,6 +84,7 @@ class Disturbances:
             raise InjectionRefused(f"{node} is the only node for replicas: nothing to drain it to")
         for life in leaving:
             await self._move(life.member, others)
+        held: Hold | None = None
         try:
             await self._evict_all(leaving)
             gone = ", ".join(sorted(life.member for life in leaving)) or "no members"
@@ -93,7 +94,8 @@ class Disturbances:
             with anyio.CancelScope(shield=True):
                 for life in leaving:
                     await self._move(life.member, [life.node])
-        held.reverted = Proof(node, 0, f"{node} takes members again")
+                if held is not None:
+                    held.reverted = Proof(node, 0, f"{node} takes members again")
 
     async def _evict_all(self, lives: list[Life]) -> None:
         refusals: list[InjectionRefused] = []
