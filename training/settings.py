@@ -56,7 +56,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             description="an update whose gradient norm is no finite number: discard it, or commit it as TorchTitan 0.3"
         ),
     ] = "discard"
-    digest_every: Annotated[int, Meta(ge=0, description="steps between digests of the state; 0: none")] = 5
+    digest_every: Annotated[int, Meta(ge=0, description="steps between digests of the state; 0: none")] = 8
     log_every: Annotated[int, Meta(ge=1, description="steps between lines in a trainer's log")] = 20
     checkpoint_every: Annotated[
         int, Meta(ge=0, description="committed steps between checkpoints on a replica's disk; 0: none")

@@ -15,7 +15,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
-from training.digest import digest, state_entries
+from training.digest import CHUNK_WORDS, digest, state_entries, weighed
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float64, torch.int64]
 TENSORS = st.builds(
@@ -65,6 +65,41 @@ def test_name_shape_and_type_count() -> None:
 def test_a_view_counts_by_its_values() -> None:
     table = torch.arange(12.0).view(3, 4)
     assert digest([("a", table.t())]) == digest([("a", table.t().contiguous())])
+
+
+@examples(deadline=None)  # time says more about the machine than about us
+@given(raw=st.binary(min_size=1, max_size=99), data=st.data())
+def test_sums_as_taken_on_a_gpu_show_one_flipped_bit_and_two_swapped_words(raw: bytes, data: st.DataObject) -> None:
+    def sums(of: bytes) -> list[int]:
+        return [int(one) for one in weighed(torch.frombuffer(bytearray(of), dtype=torch.uint8))]
+
+    flipped = bytearray(raw)
+    flipped[data.draw(st.integers(0, len(raw) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    assert sums(bytes(flipped)) != sums(raw)
+    if len(raw) >= 8 and raw[:4] != raw[4:8]:
+        assert sums(raw[4:8] + raw[:4] + raw[8:]) != sums(raw)
+
+
+def test_sums_as_taken_on_a_gpu_cover_every_chunk() -> None:
+    raw = torch.zeros(4 * CHUNK_WORDS + 1, dtype=torch.uint8)
+    before = [int(one) for one in weighed(raw)]
+    raw[-1] = 1
+    after = [int(one) for one in weighed(raw)]
+    assert before[0] == after[0]
+    assert before[1] != after[1]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that torch can use")
+def test_a_state_on_a_gpu_shows_what_it_shows_on_the_cpu() -> None:
+    model, optimizer = trained()
+    model.cuda()
+    for state in optimizer.state.values():
+        state.update({key: value.cuda() for key, value in state.items()})
+    same = of(model, optimizer)
+    assert of(model, optimizer) == same
+    with torch.no_grad():
+        model.bias[0] = torch.nextafter(model.bias[0], torch.tensor(9.0, device="cuda"))
+    assert of(model, optimizer) != same
 
 
 def trained() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
