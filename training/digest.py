@@ -1,9 +1,9 @@
 """A digest of a training state: equal for equal bytes, whatever replica they are on and in whatever order they come.
 
 It covers the parameters, every tensor of the optimizer's state, the rate of every parameter group and the number of
-committed updates, so one changed bit, a stale rate or a wrong step shows. On the CPU it is xxh3 over the raw bytes: 12 ms
-for the 74 MB of the debug model, where a step takes 200 ms and more. On a GPU the bytes stay there: each tensor is
-summed with fixed odd weights (multilinear hashing modulo 2**64: Dietzfelbinger, "Universal hashing and k-wise
+committed updates, so one changed bit, a stale rate or a wrong step shows. On the CPU it is xxh3 over the raw bytes:
+12 ms for the 74 MB of the debug model, where a step takes 200 ms and more. On a GPU the bytes stay there: each tensor
+is summed with fixed odd weights (multilinear hashing modulo 2**64: Dietzfelbinger, "Universal hashing and k-wise
 independent random variables via integer arithmetic without primes", STACS 1996), and xxh3 takes the sums, so digests
 compare between replicas on one kind of device. It is no protection against someone who means harm.
 Sharded tensors are digested by this rank's shard; replicas of one layout compare rank by rank.
