@@ -207,7 +207,7 @@ def _platform(name: str, isolation: str | None, file: Path | None, planned: Plan
         return LocalPlatform(isolation)
     if file is None or isolation is not None:
         raise BadInput("--platform kubernetes takes no --isolation, and needs --platform-file FILE: see README.md")
-    return KubernetesPlatform.reach(kubernetes_options.read(file), planned.topology)
+    return KubernetesPlatform.reach(kubernetes_options.read(file), planned.workload, planned.topology)
 
 
 def _judge(planned: Plan, run_dir: Path) -> Verdict:

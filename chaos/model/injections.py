@@ -277,7 +277,9 @@ def needs(injection: Injection) -> frozenset[str]:
             return frozenset({"freeze"})
         case NodeDown():
             return frozenset({"links"})
-        case Delete() | Evict() | Signal() | Drain():
+        case Drain():
+            return frozenset({"moves"})
+        case Delete() | Evict() | Signal():
             return frozenset()
 
 

@@ -21,8 +21,8 @@ from chaos.model.topology import Restart, Topology
 from chaos.model.topology import place as place_members
 from chaos.plan import plan
 from chaos.platforms.kubernetes import entry, install
+from chaos.platforms.kubernetes.layout import Keepers, Kind, Layout
 from chaos.platforms.kubernetes.lives import Entered, Lives
-from chaos.platforms.kubernetes.objects import Names
 from chaos.platforms.kubernetes.options import Options, Program, laid_over, read
 from chaos.platforms.kubernetes.platform import place
 from chaos.platforms.kubernetes.preflight import RIGHTS
@@ -49,9 +49,40 @@ def test_too_few_nodes_are_refused_with_what_fits():
 
 
 def test_names_that_no_pod_could_bear_are_refused():
-    Names.of("20260101-000000-steady", "torchchaos").check(["lighthouse"])
-    with pytest.raises(BadInput, match="a host name has 64 at most; type a namespace with"):
-        Names.of("20260101-000000-steady", "a-namespace-with-a-long-name").check(["lighthouse"])
+    for layout in Layout:
+        keepers(layout).check("torchchaos")
+        with pytest.raises(BadInput, match="a host name has 64 at most; type a namespace with"):
+            keepers(layout).check("a-namespace-with-a-very-long-name")
+
+
+@pytest.mark.parametrize(
+    ("layout", "pods", "objects"),
+    [
+        (Layout.MESH, ["tc1r-0", "tc1r-1", "tc1r-2"], 1),
+        (Layout.MESH_PER_REPLICA, ["tc1r0-0", "tc1r1-0", "tc1r2-0"], 3),
+        (Layout.STATEFULSET, ["tc1-replica-0", "tc1-replica-1", "tc1-replica-2"], 1),
+        (Layout.STATEFULSET_PER_REPLICA, ["tc1-replica-0-0", "tc1-replica-1-0", "tc1-replica-2-0"], 3),
+    ],
+)
+def test_a_layout_says_who_keeps_which_replica_and_what_its_pod_is_called(layout, pods, objects):
+    found = keepers(layout)
+    assert [found.pod(f"replica-{n}") for n in range(3)] == pods
+    assert [found.member(pod) for pod in pods] == ["replica-0", "replica-1", "replica-2"]
+    assert sum(one.role == "replica" for one in found) == objects
+    assert found.of("lighthouse").kind is Kind.SET
+    assert found.of("leftover-0").kind is Kind.POD
+    assert found.member("somebody-else-0") is None
+
+
+@pytest.mark.parametrize("layout", list(Layout))
+def test_what_nothing_is_to_start_again_is_a_bare_pod_in_every_layout(layout):
+    assert {one.kind for one in keepers(layout, Restart.NEVER)} == {Kind.POD}
+
+
+def keepers(layout: Layout, restart: Restart = Restart.ALWAYS) -> Keepers:
+    toy = ["workload.program=toyjob", "workload.recipe=toy"]
+    workload = plan(load("steady", toy)).workload
+    return Keepers("tc1", workload, place_members(workload, 1, restart), layout)
 
 
 def test_lives_count_from_one_in_the_order_in_which_they_are_heard_of():
@@ -138,13 +169,15 @@ def test_the_first_program_of_a_pod_fills_in_its_place_says_so_and_becomes_the_m
     member = ["{python}", "-c", "import sys; print(sys.argv[1:], open(sys.argv[3], 'a').write('told'))"]
     member += ["{member}", "{host:controller}", "{events}", "{address}", "{scratch}", "{data_interface}", "{host}"]
     job = {"python": sys.executable, "data_interface": "net1", "hosts": {"controller": "c.x"}}
-    (tmp_path / "job.json").write_text(json.dumps({**job, "commands": {"replica-0": member}}))
+    (tmp_path / "job.json").write_text(
+        json.dumps({**job, "commands": {"replica-0": member}, "members": {"a-pod-0": "replica-0"}})
+    )
     program = tmp_path / "entry.py"
     scratch = tmp_path / "scratch"
     program.write_text(Path(entry.__file__).read_text().replace('SCRATCH = "/scratch"', f'SCRATCH = "{scratch}"'))
     done = subprocess.run(
         [sys.executable, "-I", "-S", program],
-        env={"TORCHCHAOS_MEMBER": "replica-0", "TORCHCHAOS_ADDRESS": "10.1.2.3"},
+        env={"TORCHCHAOS_POD": "a-pod-0", "TORCHCHAOS_ADDRESS": "10.1.2.3"},
         capture_output=True,
         text=True,
         timeout=30,

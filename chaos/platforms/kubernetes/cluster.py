@@ -20,15 +20,14 @@ from chaos.model.topology import Restart
 from chaos.platforms.kubernetes.client import Kube, KubeError, Object
 from chaos.platforms.kubernetes.disturb import Disturbances, Start
 from chaos.platforms.kubernetes.entry import ENTERED
+from chaos.platforms.kubernetes.layout import Keeper, Keepers, Kind
 from chaos.platforms.kubernetes.lives import Entered, Lives
 from chaos.platforms.kubernetes.logs import Pod, PodLog
 from chaos.platforms.kubernetes.objects import (
     CONTROLLER,
     CONTROLLER_GRACE_S,
-    MEMBER,
     MEMBER_GRACE_S,
     Names,
-    bare,
 )
 from chaos.platforms.kubernetes.orders import Orders
 
@@ -50,6 +49,7 @@ class KubernetesCluster:
         kube: Kube,
         names: Names,
         deployment: Deployment,
+        keepers: Keepers,
         emit: Emit,
         orders: Orders,
         nodes: dict[str, str],
@@ -58,6 +58,7 @@ class KubernetesCluster:
         self._kube = kube
         self._names = names
         self._deployment = deployment
+        self._keepers = keepers
         self._emit = emit
         self._orders = orders
         self._nodes = nodes
@@ -66,7 +67,7 @@ class KubernetesCluster:
         self._lives = Lives(self._roles, epoch_wall_s)
         self._pods: dict[str, Pod] = {}
         lives, pods = self._lives, self._pods
-        self._disturbances = Disturbances(kube, names, deployment, orders, lives, pods, nodes, start)
+        self._disturbances = Disturbances(kube, names, keepers, orders, lives, pods, nodes, start)
         self._over = anyio.Event()
         self._over_status = 0
         self._tasks: TaskGroup | None = None
@@ -86,8 +87,8 @@ class KubernetesCluster:
         controllers = [member for member, role in self._roles.items() if role == CONTROLLER]
         for members, grace_s in ((controllers, CONTROLLER_GRACE_S), (list(self._roles), MEMBER_GRACE_S)):
             lives = [self._lives[member] for member in members if member in self._lives]
-            for member in members:
-                await self._retire(member)
+            for keeper in dict.fromkeys(map(self._keepers.of, members)):
+                await self._retire(keeper)
             with anyio.move_on_after(grace_s + STOP_SLACK_S):
                 for life in lives:
                     await life.exited.wait()
@@ -98,22 +99,29 @@ class KubernetesCluster:
     def hold(self, injection: HeldInjection) -> AbstractAsyncContextManager[Hold]:
         return self._disturbances.hold(injection)
 
-    async def _retire(self, member: str) -> None:
-        """End a member as its StatefulSet does, with the pod's grace; it is not started again."""
+    async def _retire(self, keeper: Keeper) -> None:
+        """End members as their keeper does, with the pods' grace; they are not started again."""
         with suppress(KubeError):  # What cannot be ended in order is removed with everything else.
-            if bare(self._deployment, self._roles[member]):
-                await self._kube.delete(f"{self._names.core}/pods/{self._names.pod(member)}")
-            else:
-                await self._kube.merge(f"{self._names.sets}/{self._names.set(member)}", {"spec": {"replicas": 0}})
+            match keeper.kind:
+                case Kind.POD:
+                    for pod in keeper.pods():
+                        await self._kube.delete(f"{self._names.core}/pods/{pod}")
+                case Kind.SET:
+                    await self._kube.merge(f"{self._names.sets}/{keeper.name}", {"spec": {"replicas": 0}})
+                case Kind.MESH:  # A mesh has one replica at least.
+                    await self._kube.delete(f"{self._names.meshes}/{keeper.name}")
 
     def _pod_seen(self, item: Object) -> None:
         meta, uid = item["metadata"], item["metadata"]["uid"]
+        member = self._keepers.member(meta["name"])
+        if member is None:
+            return  # Somebody else's, with our label.
         if uid not in self._pods:
             path = f"{self._names.core}/pods/{meta['name']}/log"
             log = PodLog(
                 self._kube, path, partial(self._take, uid), partial(self._ended, uid), partial(self._lost, uid)
             )
-            self._pods[uid] = Pod(log, meta["labels"][MEMBER], meta["name"], uid, "", self._now_s())
+            self._pods[uid] = Pod(log, member, meta["name"], uid, "", self._now_s())
             assert self._tasks is not None
             self._tasks.start_soon(log.run)
         pod = self._pods[uid]
@@ -176,7 +184,7 @@ class KubernetesCluster:
             self._over_status = status
             self._over.set()
             assert self._tasks is not None
-            self._tasks.start_soon(self._retire, life.member)
+            self._tasks.start_soon(self._retire, self._keepers.of(life.member))
 
     def _lost(self, uid: str, reason: str) -> None:
         pod = self._pods[uid]

@@ -9,12 +9,13 @@ from functools import partial
 import anyio
 
 from chaos.model.injections import Delete, Drain, Evict, HeldInjection, Launch, OneShot, Proof, Signal
-from chaos.model.ports import Deployment, Hold, InjectionRefused
-from chaos.model.topology import CONTROL_NODE, Placement
+from chaos.model.ports import Hold, InjectionRefused
+from chaos.model.topology import CONTROL_NODE
 from chaos.platforms.kubernetes.client import Kube, KubeError
+from chaos.platforms.kubernetes.layout import Keeper, Keepers, Kind
 from chaos.platforms.kubernetes.lives import Life, Lives
 from chaos.platforms.kubernetes.logs import Pod
-from chaos.platforms.kubernetes.objects import Names, affinity, bare
+from chaos.platforms.kubernetes.objects import Names, affinity
 from chaos.platforms.kubernetes.orders import Orders
 
 READ_S = 10.0
@@ -24,8 +25,8 @@ LAUNCH_S = 60.0
 """For a member on demand to be started and to say that its trainer runs."""
 LOOK_S = 0.02
 
-Start = Callable[[Placement], Awaitable[None]]
-"""Makes what keeps a member alive."""
+Start = Callable[[Keeper], Awaitable[None]]
+"""Makes what keeps members alive."""
 
 
 class Disturbances:
@@ -35,7 +36,7 @@ class Disturbances:
         self,
         kube: Kube,
         names: Names,
-        deployment: Deployment,
+        keepers: Keepers,
         orders: Orders,
         lives: Lives,
         pods: dict[str, Pod],
@@ -44,13 +45,12 @@ class Disturbances:
     ) -> None:
         self._kube = kube
         self._names = names
-        self._deployment = deployment
+        self._keepers = keepers
         self._orders = orders
         self._lives = lives
         self._pods = pods
         self._nodes = nodes
         self._start = start
-        self._roles = deployment.workload.members()
 
     async def inject(self, injection: OneShot) -> Proof:
         life = self._lives.alive(injection.member)
@@ -114,21 +114,21 @@ class Disturbances:
 
     async def _move(self, member: str, nodes: list[str]) -> None:
         """Where its next pod goes, if there will be one."""
-        if bare(self._deployment, self._roles[member]):
+        keeper = self._keepers.of(member)
+        if keeper.kind is Kind.POD:
             return
         template = {"spec": {"template": {"spec": {"affinity": affinity(nodes)}}}}
         try:
-            await self._kube.merge(f"{self._names.sets}/{self._names.set(member)}", template)
+            await self._kube.merge(f"{self._names.sets}/{keeper.name}", template)
         except KubeError as error:
             raise InjectionRefused(str(error)) from error
 
     @asynccontextmanager
     async def _launch(self, member: str) -> AsyncIterator[Hold]:
         """A bare pod, for one life."""
-        (place,) = (place for place in self._deployment.topology.placements if place.member == member)
         held: Hold | None = None
         try:
-            await self._start(place)
+            await self._start(self._keepers.of(member))
             with anyio.move_on_after(LAUNCH_S):
                 while member not in self._lives or self._lives[member].trainer is None:
                     await anyio.sleep(LOOK_S)
@@ -150,7 +150,7 @@ class Disturbances:
                 evidence = (await self.inject(Delete(member))).evidence
             if held is not None:
                 held.reverted = Proof(member, held.proof.incarnation, evidence)
-            await self._kube.delete(f"{self._names.core}/pods/{self._names.pod(member)}")
+            await self._kube.delete(f"{self._names.core}/pods/{self._keepers.pod(member)}")
         except (InjectionRefused, KubeError) as error:
             if held is not None:
                 held.trouble = str(error)
@@ -168,8 +168,8 @@ class Disturbances:
             raise InjectionRefused(str(error)) from error
 
     async def replace(self, pod: Pod) -> None:
-        """Take the object of a pod away, so that its StatefulSet makes another one, with another address."""
-        if bare(self._deployment, self._roles[pod.member]) or pod.replaced:
+        """Take the object of a pod away, so that its keeper makes another one, with another address."""
+        if self._keepers.of(pod.member).kind is Kind.POD or pod.replaced:
             return
         pod.replaced = True
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid}}

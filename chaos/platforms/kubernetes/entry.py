@@ -26,7 +26,7 @@ _SIOCGIFADDR = 0x8915
 def main() -> None:
     with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "job.json")) as file:
         job = json.load(file)
-    member, address = os.environ["TORCHCHAOS_MEMBER"], os.environ["TORCHCHAOS_ADDRESS"]
+    member, address = job["members"][os.environ["TORCHCHAOS_POD"]], os.environ["TORCHCHAOS_ADDRESS"]
     incarnation = time.time_ns() // 1_000_000
     os.makedirs(f"{SCRATCH}/disk", exist_ok=True)
     os.chdir(SCRATCH)

@@ -1,27 +1,25 @@
 """The manifests of a run: each detail that decides whether recovery works, with its reason, in this one place.
 
-One StatefulSet per member rather than one per role: a plan puts every member on a node, which a StatefulSet of several
-pods cannot, and a member is then stopped or moved without its fellows. With `restart: never` it is a bare pod.
+Which of them there are is the layout's affair (`layout`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from chaos.model.errors import BadInput
 from chaos.model.injections import Interface
 from chaos.model.ports import Deployment
-from chaos.model.topology import Placement, Restart
 from chaos.platforms.kubernetes.client import Object
 from chaos.platforms.kubernetes.entry import SCRATCH
+from chaos.platforms.kubernetes.layout import Keeper, Keepers, Kind
 from chaos.platforms.kubernetes.options import Options, laid_over
 
 GROUP = "torchchaos.dev"
 VERSION = "v1alpha1"
+MESH_API = "monarch.pytorch.org/v1alpha1"
 RUN, MEMBER, ROLE = f"{GROUP}/run", f"{GROUP}/member", f"{GROUP}/role"
 OPTED_IN = f"{GROUP}/chaos"
 """Label of a namespace in which faults may be made, with the value `enabled`."""
@@ -32,8 +30,6 @@ CONTROLLER = "controller"
 CONTROLLER_GRACE_S = 30
 MEMBER_GRACE_S = 6
 SCRATCH_LIMIT = "1Gi"
-HOST_NAME_MAX = 64
-"""A longer name of a pod with its Service and namespace cannot be a host name; Linux allows no more."""
 
 _ENTRY = Path(__file__).with_name("entry.py")
 _FOLDER = "/torchchaos"
@@ -47,32 +43,19 @@ class Names:
         self.namespace = namespace
         self.core = f"/api/v1/namespaces/{namespace}"
         self.sets = f"/apis/apps/v1/namespaces/{namespace}/statefulsets"
+        self.meshes = f"/apis/{MESH_API}/namespaces/{namespace}/monarchmeshes"
         self.leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self.injections = f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/injections"
+        self._keepers = {Kind.POD: f"{self.core}/pods", Kind.SET: self.sets, Kind.MESH: self.meshes}
         self.selector = f"{RUN}={self.run}"
 
     @classmethod
     def of(cls, run_id: str, namespace: str) -> Names:
         return cls("tc" + hashlib.sha256(run_id.encode()).hexdigest()[:6], namespace)
 
-    def set(self, member: str) -> str:
-        return f"{self.run}-{member}"
-
-    def pod(self, member: str) -> str:
-        return f"{self.set(member)}-0"
-
-    def host(self, member: str) -> str:
-        """What the pod is called by the others: resolved by way of the search path, whatever the cluster's domain."""
-        return f"{self.pod(member)}.{self.run}"
-
-    def check(self, members: Iterable[str]) -> None:
-        """BadInput when a pod could not be told its full name."""
-        longest = max((f"{self.host(member)}.{self.namespace}.svc.cluster.local" for member in members), key=len)
-        if len(longest) > HOST_NAME_MAX:
-            raise BadInput(
-                f"{longest} has {len(longest)} characters, a host name has {HOST_NAME_MAX} at most; "
-                f"type a namespace with {len(longest) - HOST_NAME_MAX} characters less"
-            )
+    def keepers(self, kind: Kind) -> str:
+        """Where keepers of a kind are made."""
+        return self._keepers[kind]
 
 
 def lease(names: Names, holder: str, now: str) -> Object:
@@ -96,14 +79,15 @@ def owned(names: Names, owner: Object, kind: str, api: str, name: str, labels: d
     }
 
 
-def config(names: Names, owner: Object, deployment: Deployment, options: Options) -> Object:
+def config(names: Names, owner: Object, deployment: Deployment, keepers: Keepers, options: Options) -> Object:
     """The entry script, and what it is to fill in."""
     workload = deployment.workload
     job: dict[str, Any] = {
         "python": options.job.python,
         "data_interface": options.nics()[Interface.DATA.value],
         "commands": {member: workload.command(member) for member in workload.members()},
-        "hosts": {member: names.host(member) for member in workload.members()},
+        "members": keepers.members(),
+        "hosts": keepers.hosts(),
     }
     return {
         **owned(names, owner, "ConfigMap", "v1", names.run),
@@ -117,32 +101,37 @@ def service(names: Names, owner: Object) -> Object:
     return {**owned(names, owner, "Service", "v1", names.run), "spec": spec}
 
 
-def bare(deployment: Deployment, role: str) -> bool:
-    """Whether members of the role are pods that nothing starts again."""
-    return deployment.topology.restart is Restart.NEVER or deployment.workload.roles[role].on_demand
-
-
-def member(
-    names: Names, owner: Object, place: Placement, node: str, deployment: Deployment, options: Options
+def keeper(
+    names: Names, owner: Object, keeper: Keeper, nodes: list[str], deployment: Deployment, options: Options
 ) -> Object:
-    """What keeps one member alive."""
-    labels = {RUN: names.run, MEMBER: place.member, ROLE: place.role}
-    spec = _pod(names, place, node, deployment, options)
-    if bare(deployment, place.role):
-        head = owned(names, owner, "Pod", "v1", names.pod(place.member), labels)
-        host = {"hostname": names.pod(place.member), "restartPolicy": "Never"}
-        return {**head, "spec": {**spec, **host}}
-    return {
-        **owned(names, owner, "StatefulSet", "apps/v1", names.set(place.member), labels),
-        "spec": {
-            "serviceName": names.run,
-            "replicas": 1,
-            # A changed template, such as another node, is for the next pod; the present one is ended by faults alone.
-            "updateStrategy": {"type": "OnDelete"},
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": spec},
-        },
-    }
+    """What keeps members alive, on these nodes."""
+    labels = {RUN: names.run, ROLE: keeper.role}
+    if len(keeper.members) == 1:
+        labels[MEMBER] = keeper.members[0]
+    spec = _pod(names, keeper, nodes, deployment, options)
+    match keeper.kind:
+        case Kind.POD:
+            ((pod, _member),) = keeper.pods().items()
+            head = owned(names, owner, "Pod", "v1", pod, labels)
+            return {**head, "spec": {**spec, "hostname": pod, "restartPolicy": "Never"}}
+        case Kind.MESH:
+            template = {"metadata": {"labels": labels}, "spec": spec}
+            head = owned(names, owner, "MonarchMesh", MESH_API, keeper.name, labels)
+            return {**head, "spec": {"replicas": len(keeper.members), "podTemplate": template}}
+        case Kind.SET:
+            return {
+                **owned(names, owner, "StatefulSet", "apps/v1", keeper.name, labels),
+                "spec": {
+                    "serviceName": keeper.service,
+                    "replicas": len(keeper.members),
+                    # A pod that does not come up must not keep its fellows from it.
+                    "podManagementPolicy": "Parallel",
+                    # A changed template, such as another node, is for the next pod; faults alone end the present one.
+                    "updateStrategy": {"type": "OnDelete"},
+                    "selector": {"matchLabels": labels},
+                    "template": {"metadata": {"labels": labels}, "spec": spec},
+                },
+            }
 
 
 def affinity(nodes: list[str]) -> Object:
@@ -151,13 +140,13 @@ def affinity(nodes: list[str]) -> Object:
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
 
 
-def _pod(names: Names, place: Placement, node: str, deployment: Deployment, options: Options) -> Object:
+def _pod(names: Names, keeper: Keeper, nodes: list[str], deployment: Deployment, options: Options) -> Object:
     container = {
         "name": CONTAINER,
         "image": options.job.image,
         "command": [options.job.python, "-I", "-S", f"{_FOLDER}/entry.py"],
         "env": [
-            {"name": "TORCHCHAOS_MEMBER", "value": place.member},
+            {"name": "TORCHCHAOS_POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
             {"name": "TORCHCHAOS_ADDRESS", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
             *({"name": key, "value": value} for key, value in deployment.workload.env.items()),
         ],
@@ -170,13 +159,14 @@ def _pod(names: Names, place: Placement, node: str, deployment: Deployment, opti
     spec = {
         # A healing replica fetches from what gethostname() says of the donor: it must resolve in other pods.
         "setHostnameAsFQDN": True,
-        "subdomain": names.run,
+        "subdomain": keeper.service,
         # The kernel ignores SIGTERM for a PID 1 without a handler, and the pod would train on for its whole grace.
         # The pause container is PID 1 then, and adopts and collects what a member leaves behind.
         "shareProcessNamespace": True,
-        "terminationGracePeriodSeconds": CONTROLLER_GRACE_S if place.role == CONTROLLER else MEMBER_GRACE_S,
-        # The plan's node and no other.
-        "affinity": affinity([node]),
+        "terminationGracePeriodSeconds": CONTROLLER_GRACE_S if keeper.role == CONTROLLER else MEMBER_GRACE_S,
+        # The plan's nodes and no other.
+        "affinity": affinity(nodes),
+        "topologySpreadConstraints": _spread(names, keeper),
         # A job has no business with the API server.
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -191,3 +181,12 @@ def _pod(names: Names, place: Placement, node: str, deployment: Deployment, opti
     }  # fmt: skip
     merged: Object = laid_over(spec, options.job.pod)
     return merged
+
+
+def _spread(names: Names, keeper: Keeper) -> list[Object]:
+    """The scheduler is to use all nodes of a keeper's pods, as the plan does."""
+    if len(keeper.members) == 1:
+        return []
+    selector = {"matchLabels": {RUN: names.run, ROLE: keeper.role}}
+    rule = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway"}
+    return [{**rule, "labelSelector": selector}]

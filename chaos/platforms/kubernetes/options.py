@@ -4,6 +4,7 @@ namespace: torchchaos
 job: {image: registry.example/training:1, pod: {tolerations: [...]}, container: {resources: {...}}}
 agent: {image: registry.example/torchchaos-agent:1}
 interfaces: {control: eth0, data: net1}
+layout: mesh
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import msgspec
 from chaos.load import convert
 from chaos.model.errors import BadInput
 from chaos.model.injections import Interface
+from chaos.platforms.kubernetes.layout import Layout
 
 INTERFACES = {Interface.CONTROL: "eth0", Interface.DATA: "eth0"}
 """One network for both, unless the platform file says otherwise."""
@@ -33,13 +35,16 @@ class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A platform file. `context` is one of the kubeconfig, None its current one; `namespace` is the job's."""
+    """A platform file. `context` is one of the kubeconfig, None its current one; `namespace` is the job's. `layout`
+    None: what the cluster has.
+    """
 
     job: Program
     agent: Program
     context: str | None = None
     namespace: str = "torchchaos"
     interfaces: dict[Interface, str] = {}
+    layout: Layout | None = None
 
     def nics(self) -> dict[str, str]:
         """Name of the interface for each role of one."""

@@ -16,15 +16,17 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import anyio
 
-from chaos.model.errors import BadInput
+from chaos.model.errors import BadInput, MachineUnfit
 from chaos.model.ports import Cluster, Deployment, Emit, PlatformLost
-from chaos.model.topology import CONTROL_NODE, Placement, Topology
+from chaos.model.topology import CONTROL_NODE, Topology
+from chaos.model.workload import Workload
 from chaos.platforms.kubernetes import objects, preflight, sweep
 from chaos.platforms.kubernetes.client import Kube, KubeError, Object, connect
 from chaos.platforms.kubernetes.clocks import micro_time
 from chaos.platforms.kubernetes.cluster import KubernetesCluster
 from chaos.platforms.kubernetes.disturb import Start
-from chaos.platforms.kubernetes.objects import LEASE_TTL_S, Names
+from chaos.platforms.kubernetes.layout import Keeper, Keepers, Layout, settled
+from chaos.platforms.kubernetes.objects import LEASE_TTL_S, MESH_API, Names
 from chaos.platforms.kubernetes.options import Options
 from chaos.platforms.kubernetes.orders import Orders
 
@@ -38,23 +40,26 @@ class KubernetesPlatform:
 
     name = "kubernetes"
 
-    def __init__(self, options: Options, nodes: dict[str, frozenset[str]]) -> None:
+    def __init__(self, options: Options, layout: Layout, nodes: dict[str, frozenset[str]]) -> None:
         self._options = options
+        self._layout = layout
         self._agents = nodes
 
     @classmethod
-    def reach(cls, options: Options, topology: Topology) -> KubernetesPlatform:
+    def reach(cls, options: Options, workload: Workload, topology: Topology) -> KubernetesPlatform:
         """Look whether a run can begin: BadInput or MachineUnfit says what is missing, before anything starts."""
-        Names.of("", options.namespace).check(placement.member for placement in topology.placements)
-        nodes = anyio.run(preflight.look, connect(options.context), options.namespace)
+        kube = connect(options.context)
+        layout, nodes = anyio.run(_look, kube, options)
+        Keepers(Names.of("", "").run, workload, topology, layout).check(options.namespace)
         place(topology, sorted(nodes))
-        return cls(options, nodes)
+        return cls(options, layout, nodes)
 
     def isolation(self) -> str:
         return "containers"
 
     def capabilities(self) -> frozenset[str]:
-        return frozenset.intersection(*self._agents.values())
+        found = frozenset.intersection(*self._agents.values())
+        return found | {"moves"} if self._layout is Layout.STATEFULSET_PER_REPLICA else found
 
     def deploy(self, deployment: Deployment, emit: Emit) -> AbstractAsyncContextManager[Cluster]:
         return self._deploy(deployment, emit)
@@ -70,18 +75,22 @@ class KubernetesPlatform:
         except KubeError as error:
             raise PlatformLost(str(error)) from error
         orders = Orders(kube, names, lease, options.nics())
+        keepers = Keepers(names.run, deployment.workload, deployment.topology, self._layout)
+        planned = {one.member: nodes[one.node] for one in deployment.topology.placements}
         plan_names = {node: planned for planned, node in nodes.items()}
 
-        async def start(place: Placement) -> None:
-            body = objects.member(names, lease, place, nodes[place.node], deployment, options)
-            await kube.create(f"{names.core}/pods" if body["kind"] == "Pod" else names.sets, body)
+        async def start(keeper: Keeper) -> None:
+            where = sorted({planned[member] for member in keeper.members})
+            body = objects.keeper(names, lease, keeper, where, deployment, options)
+            await kube.create(names.keepers(keeper.kind), body)
 
-        cluster = KubernetesCluster(kube, names, deployment, emit, orders, plan_names, start)
+        cluster = KubernetesCluster(kube, names, deployment, keepers, emit, orders, plan_names, start)
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_renew, kube, names)
                 tasks.start_soon(cluster.serve)
-                await _create(kube, names, lease, deployment, options, start)
+                config = objects.config(names, lease, deployment, keepers, options)
+                await _create(kube, names, lease, config, keepers, start)
                 yield cluster
                 tasks.cancel_scope.cancel()
         finally:
@@ -89,17 +98,24 @@ class KubernetesPlatform:
                 await sweep.remove(kube, names)
 
 
-async def _create(
-    kube: Kube, names: Names, lease: Object, deployment: Deployment, options: Options, start: Start
-) -> None:
+async def _create(kube: Kube, names: Names, lease: Object, config: Object, keepers: Keepers, start: Start) -> None:
     try:
-        await kube.create(f"{names.core}/configmaps", objects.config(names, lease, deployment, options))
+        await kube.create(f"{names.core}/configmaps", config)
         await kube.create(f"{names.core}/services", objects.service(names, lease))
-        for one in deployment.topology.placements:
-            if not deployment.workload.roles[one.role].on_demand:
-                await start(one)
+        for keeper in keepers:
+            if not keeper.on_demand:
+                await start(keeper)
     except KubeError as error:
         raise PlatformLost(str(error)) from error
+
+
+async def _look(kube: Kube, options: Options) -> tuple[Layout, dict[str, frozenset[str]]]:
+    """The layout to use, and the nodes that members may be placed on. BadInput, MachineUnfit."""
+    nodes = await preflight.look(kube, options.namespace)
+    try:
+        return await settled(kube, options.layout, MESH_API), nodes
+    except KubeError as error:
+        raise MachineUnfit(f"the cluster cannot be used: {error}") from error
 
 
 def place(topology: Topology, available: list[str]) -> dict[str, str]:

@@ -22,6 +22,7 @@ RIGHTS = (
     ("", "configmaps", "create list delete"),
     ("", "services", "create list delete"),
     ("apps", "statefulsets", "create list patch delete"),
+    ("monarch.pytorch.org", "monarchmeshes", "create list delete"),
     ("coordination.k8s.io", "leases", "create list patch delete"),
     (GROUP, "injections", "create list watch delete"),
 )

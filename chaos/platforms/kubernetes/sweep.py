@@ -54,8 +54,21 @@ async def _remove_once(kube: Kube, names: Names) -> list[str]:
     """Ask for the end of what is there; garbage collection takes the rest with the Lease. What is there still."""
     left = []
     pods, injections = f"{names.core}/pods", names.injections
-    for path in (names.sets, injections, pods, f"{names.core}/services", f"{names.core}/configmaps", names.leases):
-        listed = await kube.get(path, labelSelector=names.selector)
+    for path in (
+        names.meshes,
+        names.sets,
+        injections,
+        pods,
+        f"{names.core}/services",
+        f"{names.core}/configmaps",
+        names.leases,
+    ):
+        try:
+            listed = await kube.get(path, labelSelector=names.selector)
+        except KubeError as error:
+            if path != names.meshes or error.status != 404:
+                raise
+            continue  # This cluster knows no meshes.
         for item in listed["items"]:
             meta = item["metadata"]
             left.append(f"{path.rpartition('/')[2]} {meta['name']}")

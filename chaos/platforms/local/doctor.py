@@ -63,8 +63,8 @@ def refusal(name: str) -> str | None:
 def capabilities(name: str) -> frozenset[str]:
     """What faults may need and a cluster with this isolation has here, by the names of `injections.needs`."""
     if name == "processes":
-        return frozenset({"launch", "nodes"})
-    found = {"freeze", "launch", "links", "names", "nodes", "disk"}
+        return frozenset({"launch", "moves", "nodes"})
+    found = {"freeze", "launch", "links", "moves", "names", "nodes", "disk"}
     if _nft().ok:
         found.add("nft")
     if not _links()[0]:
