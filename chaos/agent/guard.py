@@ -10,7 +10,7 @@ from chaos.agent.linux.namespaces import inside
 from chaos.agent.linux.netlink import Interface, Netlink
 from chaos.agent.linux.resource import Gone, NotInForce
 from chaos.agent.wire import Grant
-from chaos.model.injections import Drop
+from chaos.model.injections import Drop, FreezeKubelet, LinkDown
 from chaos.model.site import Link, Nic, Site
 
 
@@ -26,7 +26,9 @@ def check(grant: Grant, client: int) -> None:
     protected = {os.getpid(): "the agent", os.getppid(): "the agent's parent", 1: "process 1", client: "the client"}
     protected.pop(0, None)
     _check_process(site, protected)
-    for nic in site.nics.values():
+    if site.machine and not isinstance(grant.injection, FreezeKubelet | LinkDown):
+        raise NotInForce(f"{site.name} is the machine of {protected[os.getpid()]}: aim at its members")
+    for nic in () if site.machine else site.nics.values():
         _check_nic(site, nic, protected)
     for group in filter(None, (*site.groups.values(), site.unified)):
         for pid in members(group):

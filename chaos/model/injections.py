@@ -83,10 +83,17 @@ class Freeze(Held, frozen=True, tag="freeze"):
     """Every process of the target stops where it is. In force: the freezer, or each process, says so."""
 
 
-class NodeDown(Held, frozen=True, tag="node_down"):
-    """A node dies: all its members at once, and its links. Nothing is started on it until this ends.
+class FreezeKubelet(Held, frozen=True, tag="freeze_kubelet"):
+    """The kubelet of a node stops where it is: it starts, ends and tells nothing, while what runs there runs on.
 
-    In force: the main process of each of its members is gone, and its links have no carrier.
+    In force: every thread of it is stopped.
+    """
+
+
+class NodeDown(Held, frozen=True, tag="node_down"):
+    """A node dies: all its members at once, and their links. Nothing is started on it until this ends.
+
+    In force: the main process of each of its members is gone, and their links or the node's have no carrier.
     """
 
 
@@ -239,7 +246,7 @@ class FaultPoint(Held, frozen=True, tag="fault_point"):
 
 OneShot = Delete | Evict | Signal
 NodeInjection = NodeDown | Drain
-KernelInjection = Freeze | LinkDown | Drop | Shape | CpuLimit | MemoryLimit | IoLimit | DiskFill
+KernelInjection = Freeze | FreezeKubelet | LinkDown | Drop | Shape | CpuLimit | MemoryLimit | IoLimit | DiskFill
 HeldInjection = KernelInjection | NodeInjection | Launch | NoNames | FaultPoint
 Injection = OneShot | HeldInjection
 Lethal = OneShot | NodeInjection
@@ -275,6 +282,8 @@ def needs(injection: Injection) -> frozenset[str]:
             return frozenset({"fault_points"})
         case Freeze():
             return frozenset({"freeze"})
+        case FreezeKubelet():
+            return frozenset({"kubelet"})
         case NodeDown():
             return frozenset({"links"})
         case Drain():

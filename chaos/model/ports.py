@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Protocol
 
@@ -65,8 +66,11 @@ class Cluster(Protocol):
     async def inject(self, injection: OneShot) -> Proof:
         """Make the disturbance and return once it was read back as in force; InjectionRefused otherwise."""
 
-    def hold(self, injection: HeldInjection) -> AbstractAsyncContextManager[Hold]:
-        """Make the disturbance, prove it in force and keep it until the context ends; InjectionRefused otherwise."""
+    def hold(self, injection: HeldInjection, for_s: float = inf) -> AbstractAsyncContextManager[Hold]:
+        """Make the disturbance, prove it in force and keep it until the context ends; InjectionRefused otherwise.
+
+        That is `for_s` from now at most: for a target that cannot be told meanwhile.
+        """
 
     async def stop(self) -> None:
         """End the job in order: trainers finish their step, bounded; no member is restarted after this."""

@@ -231,7 +231,7 @@ class Disturber:
         """Hold an injection on one life of its target, for at most `on_s`, and say what ended it."""
         decided_s = self._clock()
         try:
-            async with self._held(fault, injection) as hold:
+            async with self._held(fault, injection, min(on_s, stay.left_s())) as hold:
                 self._in_force(fault, injection, hold.proof, decided_s)
                 stay.begin()
                 with anyio.move_on_after(min(on_s, stay.left_s())) as waiting:
@@ -247,12 +247,12 @@ class Disturber:
             return _End.LOST
 
     @asynccontextmanager
-    async def _held(self, fault: PlannedFault, injection: HeldInjection) -> AsyncIterator[Hold]:
+    async def _held(self, fault: PlannedFault, injection: HeldInjection, for_s: float) -> AsyncIterator[Hold]:
         """The platform's hold, with the proof of its end in the journal, however it ends."""
         hold: Hold | None = None
         ended_s = 0.0
         try:
-            async with self._cluster.hold(injection) as hold:
+            async with self._cluster.hold(injection, for_s) as hold:
                 try:
                     yield hold
                 finally:

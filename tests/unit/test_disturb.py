@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from math import inf
 from pathlib import Path
 
 import anyio
@@ -61,7 +62,7 @@ class Counting:
         return Proof(injection.member, 1, "gone")
 
     @asynccontextmanager
-    async def hold(self, injection: HeldInjection) -> AsyncIterator[Hold]:
+    async def hold(self, injection: HeldInjection, for_s: float = inf) -> AsyncIterator[Hold]:
         hold = Hold("order", Proof(injection.target, 1, "down"))
         yield hold
         hold.reverted = Proof(injection.target, 1, "up")

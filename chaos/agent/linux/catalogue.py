@@ -8,6 +8,7 @@ from chaos.agent.linux.drops import Table
 from chaos.agent.linux.freeze import Freezer, Processes
 from chaos.agent.linux.links import Cable
 from chaos.agent.linux.resource import NotInForce, Resource
+from chaos.agent.linux.trace import Stopped
 from chaos.agent.linux.traffic import Queue
 from chaos.agent.wire import Grant
 from chaos.model.injections import (
@@ -15,6 +16,7 @@ from chaos.model.injections import (
     DiskFill,
     Drop,
     Freeze,
+    FreezeKubelet,
     Interface,
     IoLimit,
     LinkDown,
@@ -43,6 +45,10 @@ def resource(grant: Grant) -> Resource:
             return IoV1(site.groups["blkio"], folder) if "blkio" in site.groups else IoV2(_unified(site, "io"), folder)
         case Freeze():
             return Freezer(site.unified) if site.unified else Processes(site)
+        case FreezeKubelet():
+            if site.process is None:
+                raise NotInForce(f"{site.name} has no kubelet that is known")
+            return Stopped(site.process)
         case DiskFill():
             return Filling(_folder(site))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
+from math import inf
 
 import anyio
 import msgspec
@@ -96,8 +97,8 @@ class KubernetesCluster:
     async def inject(self, injection: OneShot) -> Proof:
         return await self._disturbances.inject(injection)
 
-    def hold(self, injection: HeldInjection) -> AbstractAsyncContextManager[Hold]:
-        return self._disturbances.hold(injection)
+    def hold(self, injection: HeldInjection, for_s: float = inf) -> AbstractAsyncContextManager[Hold]:
+        return self._disturbances.hold(injection, for_s)
 
     async def _retire(self, keeper: Keeper) -> None:
         """End members as their keeper does, with the pods' grace; they are not started again."""

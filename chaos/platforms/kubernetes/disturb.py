@@ -67,7 +67,7 @@ class Disturbances:
                 evidence = await self._orders.once(injection, life)
         return Proof(life.member, life.incarnation, evidence)
 
-    def hold(self, injection: HeldInjection) -> AbstractAsyncContextManager[Hold]:
+    def hold(self, injection: HeldInjection, for_s: float) -> AbstractAsyncContextManager[Hold]:
         match injection:
             case Drain():
                 return self._drain(injection.target)

@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 from contextlib import AbstractAsyncContextManager, suppress
+from math import inf
 
 import anyio
 import msgspec
@@ -72,7 +73,7 @@ class LocalCluster:
     async def inject(self, injection: OneShot) -> Proof:
         return await self._disturbances.inject(injection)
 
-    def hold(self, injection: HeldInjection) -> AbstractAsyncContextManager[Hold]:
+    def hold(self, injection: HeldInjection, for_s: float = inf) -> AbstractAsyncContextManager[Hold]:
         return self._disturbances.hold(injection)
 
     async def stop(self) -> None:
