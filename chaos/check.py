@@ -127,10 +127,10 @@ def _compared(expect: Expect, outcome: Outcome, findings: tuple[Finding, ...]) -
 
 def digest(plan: Plan) -> str:
     """A fingerprint of the plan, kept in the journal so that a verdict is about the plan that was run."""
-    return _digest(msgspec.to_builtins(plan))
+    return digest_of(msgspec.to_builtins(plan))
 
 
-def _digest(data: Any) -> str:
+def digest_of(data: Any) -> str:
     """Of the data as they stand, so that a later version with more keys knows the plan of an earlier one again."""
     return hashlib.sha256(msgspec.json.encode(data, order="deterministic")).hexdigest()[:16]
 
@@ -140,7 +140,7 @@ def check(run_dir: Path) -> Verdict:
     reading = journal.Reading(run_dir / journal.NAME)
     try:
         data = msgspec.json.decode((run_dir / PLAN).read_bytes())
-        judges = Judges(msgspec.convert(data, Plan), _digest(data))
+        judges = Judges(msgspec.convert(data, Plan), digest_of(data))
         for event in reading.events():
             judges.observe(event)
     except OSError as error:

@@ -9,6 +9,8 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from math import inf
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +22,13 @@ from rich.table import Table
 
 from chaos import journal, registry
 from chaos.check import VERDICT, check
+from chaos.gate import call as gates
+from chaos.gate import suite as suites
+from chaos.gate.course import Ended
 from chaos.load import KNOWN_BUGS, load, shipped
+from chaos.metrics.fold import Metrics
+from chaos.metrics.serve import exporting
+from chaos.metrics.stored import take, write
 from chaos.model.errors import BadInput, MachineUnfit, near
 from chaos.model.experiment import Experiment
 from chaos.model.plan import Plan
@@ -39,6 +47,7 @@ from chaos.report.explain import explain
 from chaos.report.live import watching
 from chaos.run.folder import claimed
 from chaos.run.runner import run as run_plan
+from chaos.run.runner import stack
 
 EXIT_MACHINE = 2
 EXIT_BAD_INPUT = 64
@@ -68,6 +77,18 @@ SetOption = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Override a value, for example topology.restart=never."),
 ]
 SeedOption = Annotated[int | None, typer.Option(help="Another seed: other victims.")]
+MetricsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics", metavar="[HOST]:PORT", help="Serve Prometheus metrics meanwhile; on loopback if no HOST."
+    ),
+]
+RunsOption = Annotated[Path, typer.Option(help="Folder that gets a folder for each run.")]
+IsolationOption = Annotated[
+    str | None, typer.Option(help="namespaces, user-namespaces or processes; the best that works if not given.")
+]
+PlatformOption = Annotated[str, typer.Option("--platform", help="local, for pods on this machine, or kubernetes.")]
+PlatformFileOption = Annotated[Path | None, typer.Option(help="For kubernetes: what of the cluster is particular.")]
 
 
 @app.command()
@@ -75,34 +96,73 @@ def run(
     experiment: ExperimentArg,
     overrides: SetOption = None,
     seed: SeedOption = None,
-    runs: Annotated[Path, typer.Option(help="Folder that gets a folder for each run.")] = Path("runs"),
-    isolation: Annotated[
-        str | None, typer.Option(help="namespaces, user-namespaces or processes; the best that works if not given.")
-    ] = None,
-    platform_name: Annotated[
-        str, typer.Option("--platform", help="local, for pods on this machine, or kubernetes.")
-    ] = LocalPlatform.name,
-    platform_file: Annotated[
-        Path | None, typer.Option(help="For kubernetes: what of the cluster is particular.")
-    ] = None,
+    runs: RunsOption = Path("runs"),
+    isolation: IsolationOption = None,
+    platform_name: PlatformOption = LocalPlatform.name,
+    platform_file: PlatformFileOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show targets and times, start nothing.")] = False,
+    metrics_address: MetricsOption = None,
 ) -> None:
     """Run an experiment on a platform and print the verdict."""
     planned = _plan(experiment, overrides, seed)
     platform = _platform(platform_name, isolation, platform_file, planned)
-    if platform.name == LocalPlatform.name:
-        check_imports(planned)
-    check_capabilities(planned, platform.name, platform.capabilities())
     if dry_run:
         summary.print_plan(planned, console)
         return
-    with claimed(runs, planned.experiment.name) as run_dir:
+    with exporting(metrics_address, _say) as metrics, claimed(runs, planned.experiment.name) as run_dir:
         with watching(planned, console) as watcher:
-            _go(lambda: run_plan(planned, platform, run_dir, (watcher,)))
+            watchers = (watcher, *([metrics.begin(planned, run_dir.name)] if metrics else []))
+            _go(lambda: run_plan(planned, platform, run_dir, watchers))
         verdict = _judge(planned, run_dir)
-    summary.print_verdict(verdict, console)
-    _say(f"  report  {run_dir / summary.NAME}")
+        if metrics:
+            metrics.judged(planned, verdict)
+        summary.print_verdict(verdict, console)
+        _say(f"  report  {run_dir / summary.NAME}")
     raise typer.Exit(verdict.exit_code)
+
+
+@app.command()
+def gate(
+    suite: Annotated[str, typer.Argument(metavar="SUITE", help="A suite's YAML file, or a name from `chaos list`.")],
+    overrides: SetOption = None,
+    runs: RunsOption = Path("runs"),
+    isolation: IsolationOption = None,
+    platform_name: PlatformOption = LocalPlatform.name,
+    platform_file: PlatformFileOption = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with the gate in this folder.")] = None,
+    budget_s: Annotated[float | None, typer.Option(min=1, help="Seconds that this call may take.")] = None,
+    baseline: Annotated[Path | None, typer.Option(help="Earlier measurements to compare with.")] = None,
+    update_baseline: Annotated[
+        bool, typer.Option("--update-baseline", help="Record this gate as the baseline, if it passes.")
+    ] = False,
+    junit: Annotated[Path | None, typer.Option(help="Another place for the JUnit XML.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Another place for the Markdown.")] = None,
+    metrics_address: MetricsOption = None,
+) -> None:
+    """Repeat a suite of experiments until it is decided whether recovery works, and is no slower than it may be."""
+    asked = suites.read(suite, overrides or ())
+    plans = [make_plan(entry.experiment) for entry in asked.entries]
+    platform, *_ = [_platform(platform_name, isolation, platform_file, planned) for planned in plans]
+    call = gates.Call(asked, gates.Options(runs, resume, budget_s, baseline, update_baseline, junit, markdown))
+    machine = {"platform": platform.name, "isolation": platform.isolation()}
+
+    def execute(experiment: Experiment, folder: Path, limit_s: float) -> tuple[Path, Verdict, Ended]:
+        planned = make_plan(experiment)
+        platform = _platform(platform_name, isolation, platform_file, planned)
+        with claimed(folder, experiment.name) as run_dir:
+            with watching(planned, console) if console.is_terminal else nullcontext() as watcher:
+                watchers = [watcher] if watcher else []
+                watchers += [metrics.begin(planned, run_dir.name)] if metrics else []
+                ended = _go(lambda: run_plan(planned, platform, run_dir, tuple(watchers)), limit_s)
+            verdict = _judge(planned, run_dir)
+            if metrics:
+                metrics.judged(planned, verdict)
+            return run_dir, verdict, ended
+
+    with exporting(metrics_address, _say) as metrics:
+        seen = metrics.gated if metrics else (lambda gate: None)
+        done = call.make(execute, stack(), machine, console, seen)
+    raise typer.Exit(done.outcome.exit_code)
 
 
 @app.command()
@@ -132,12 +192,28 @@ def explain_run(run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="The
     _say(explain(run_dir).rstrip())
 
 
+@app.command(name="metrics")
+def print_metrics(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs and of gates, in order.")],
+    to: Annotated[Path | None, typer.Option(help="Write this file, at one stroke, for a textfile collector.")] = None,
+) -> None:
+    """Print the metrics of stored runs in Prometheus' text format."""
+    metrics = Metrics()
+    for folder in folders:
+        take(folder, metrics)
+    if to is None:
+        sys.stdout.write(metrics.text())
+    else:
+        write(metrics, to)
+
+
 @app.command(name="list")
 def list_all() -> None:
-    """List shipped experiments, faults and monitors."""
+    """List shipped experiments, gates, faults and monitors."""
     whys = {name: msgspec.yaml.decode(text)["why"] for name, text in shipped().items()}
     _print_list("experiments", {name: why for name, why in whys.items() if not name.startswith(KNOWN_BUGS)})
     _print_list("known bugs", {name: why for name, why in whys.items() if name.startswith(KNOWN_BUGS)})
+    _print_list("gates", {name: msgspec.yaml.decode(text)["why"] for name, text in suites.shipped().items()})
     _print_list("faults", {name: registry.summary(kind) for name, kind in registry.faults().items()})
     _print_list("monitors", {name: registry.summary(kind) for name, kind in registry.monitors().items()})
 
@@ -199,6 +275,15 @@ def _plan(reference: str, overrides: list[str] | None, seed: int | None) -> Plan
 
 
 def _platform(name: str, isolation: str | None, file: Path | None, planned: Plan) -> Platform:
+    """The platform that can run the plan. BadInput when it cannot."""
+    platform = _reached(name, isolation, file, planned)
+    if platform.name == LocalPlatform.name:
+        check_imports(planned)
+    check_capabilities(planned, platform.name, platform.capabilities())
+    return platform
+
+
+def _reached(name: str, isolation: str | None, file: Path | None, planned: Plan) -> Platform:
     if name not in (LocalPlatform.name, KubernetesPlatform.name):
         raise BadInput(f"unknown platform {name!r}; {near(name, (LocalPlatform.name, KubernetesPlatform.name))}")
     if name == LocalPlatform.name:
@@ -218,10 +303,10 @@ def _judge(planned: Plan, run_dir: Path) -> Verdict:
     return verdict
 
 
-def _go(work: Callable[[], Awaitable[None]]) -> None:
+def _go(work: Callable[[], Awaitable[None]], limit_s: float = inf) -> Ended:
     """Run the work; of what went wrong in several places at once, raise what a person can act on."""
     try:
-        anyio.run(_interruptible, work)
+        return anyio.run(_interruptible, work, limit_s)
     except BaseExceptionGroup as group:
         cause: BaseException | None = group.subgroup((journal.JournalBroken, PlatformLost, MachineUnfit))
         while isinstance(cause, BaseExceptionGroup):
@@ -229,7 +314,7 @@ def _go(work: Callable[[], Awaitable[None]]) -> None:
         raise cause or group from None
 
 
-async def _interruptible(work: Callable[[], Awaitable[None]]) -> None:
+async def _interruptible(work: Callable[[], Awaitable[None]], limit_s: float) -> Ended:
     """Do the work; the first signal ends it in order, further ones are answered but hurry nothing."""
     async with anyio.create_task_group() as tasks:
         working = anyio.CancelScope()
@@ -241,9 +326,12 @@ async def _interruptible(work: Callable[[], Awaitable[None]]) -> None:
                     working.cancel()
 
         tasks.start_soon(watch_signals)
-        with working:
+        with working, anyio.move_on_after(limit_s) as time_left:
             await work()
         tasks.cancel_scope.cancel()
+    if working.cancel_called:
+        return Ended.INTERRUPTED
+    return Ended.OUT_OF_TIME if time_left.cancelled_caught else Ended.DONE
 
 
 def _compare(stored: Path, verdict: Verdict) -> None:

@@ -44,7 +44,7 @@ def load(reference: str, overrides: Iterable[str] = ()) -> Experiment:
 
     `overrides` are `key.path=value` texts, values in YAML, applied before checking. Raises BadInput.
     """
-    data = _parse(reference, _text(reference))
+    data = parse(reference, _text(reference))
     for override in overrides:
         _apply(data, override)
     experiment = convert(data, Experiment, reference)
@@ -91,7 +91,8 @@ class _StrictLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _parse(reference: str, text: str) -> dict[str, Any]:
+def parse(reference: str, text: str, kind: str = "an experiment: name:, why:, workload:, ...") -> dict[str, Any]:
+    """The mapping that a YAML text holds; `kind` says what it should be. Raises BadInput."""
     try:
         data = yaml.load(text, Loader=_StrictLoader)
     except yaml.MarkedYAMLError as error:
@@ -100,7 +101,7 @@ def _parse(reference: str, text: str) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise BadInput(f"{reference} is not YAML: {error}") from None
     if not isinstance(data, dict):
-        raise BadInput(f"{reference} holds {type(data).__name__}, expected an experiment: name:, why:, workload:, ...")
+        raise BadInput(f"{reference} holds {type(data).__name__}, expected {kind}")
     return data
 
 

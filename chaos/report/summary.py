@@ -14,7 +14,7 @@ from chaos.report.live import told
 
 NAME = "report.md"
 
-_STYLES = {Outcome.PASS: "bold green", Outcome.FAIL: "bold red", Outcome.UNKNOWN: "bold yellow"}
+STYLES = {Outcome.PASS: "bold green", Outcome.FAIL: "bold red", Outcome.UNKNOWN: "bold yellow"}
 
 
 def print_plan(plan: Plan, console: Console) -> None:
@@ -37,12 +37,12 @@ def print_plan(plan: Plan, console: Console) -> None:
 
 def print_verdict(verdict: Verdict, console: Console) -> None:
     """The outcome first, then every monitor's reading."""
-    console.print(Text.assemble((verdict.outcome.value, _STYLES[verdict.outcome]), f"  {_title(verdict)}"))
+    console.print(Text.assemble((verdict.outcome.value, STYLES[verdict.outcome]), f"  {_title(verdict)}"))
     if verdict.expectation is not None:
         _say(console, f"  {verdict.expectation.reading}")
     width = max((len(finding.monitor) for finding in verdict.findings), default=0)
     for finding in verdict.findings:
-        mark = Text(f"  {finding.outcome.value:7} ", _STYLES[finding.outcome])
+        mark = Text(f"  {finding.outcome.value:7} ", STYLES[finding.outcome])
         reading = finding.reading.replace("\n", f"\n{'':{width + 12}}")
         console.print(mark.append(f"{finding.monitor:{width}}  {reading}", "default"), soft_wrap=True)
     readings = {f"{finding.monitor}: {finding.reading}" for finding in verdict.findings}
@@ -54,12 +54,12 @@ def print_verdict(verdict: Verdict, console: Console) -> None:
 def markdown(plan: Plan, verdict: Verdict, events: Iterable[AnyEvent]) -> str:
     """The report: verdict and reasons first, then the numbers, then what happened when."""
     lines = [f"# {verdict.outcome.value}: {_title(verdict)}", "", plan.experiment.why, ""]
-    lines += [] if verdict.expectation is None else [f"**{_escape(verdict.expectation.reading)}**", ""]
-    lines += [f"- {_escape(reason)}" for reason in verdict.reasons]
+    lines += [] if verdict.expectation is None else [f"**{escape(verdict.expectation.reading)}**", ""]
+    lines += [f"- {escape(reason)}" for reason in verdict.reasons]
     lines += ["", "| monitor | outcome | reading | evidence |", "|---|---|---|---|"]
     for finding in verdict.findings:
         evidence = ", ".join(map(str, finding.evidence))
-        lines.append(f"| {finding.monitor} | {finding.outcome.value} | {_escape(finding.reading)} | {evidence} |")
+        lines.append(f"| {finding.monitor} | {finding.outcome.value} | {escape(finding.reading)} | {evidence} |")
     lines += ["", "| monitor | measure | value |", "|---|---|---|"]
     for finding in verdict.findings:
         lines += [f"| {finding.monitor} | {name} | {_number(value)} |" for name, value in finding.measures.items()]
@@ -67,7 +67,7 @@ def markdown(plan: Plan, verdict: Verdict, events: Iterable[AnyEvent]) -> str:
     for event in events:
         news = told(event)
         if news is not None:
-            lines.append(f"| {event.seq} | {event.t_s:.2f} | {_escape(news)} |")
+            lines.append(f"| {event.seq} | {event.t_s:.2f} | {escape(news)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -101,5 +101,6 @@ def _number(value: float | int | str | None) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
+    """The text as a cell of a Markdown table."""
     return text.replace("|", "\\|").replace("\n", " ")

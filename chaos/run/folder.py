@@ -32,14 +32,21 @@ def claimed(runs: Path, name: str) -> Iterator[Path]:
             f"{root} has {free_bytes // 1024**2} MiB free, a run needs {FREE_BYTES_MIN // 1024**2} MiB; "
             "free some disk or type --runs FOLDER on another one"
         )
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as claim:
+    with claim(root, name):
+        yield _create(root, name)
+
+
+@contextmanager
+def claim(root: Path, name: str) -> Iterator[None]:
+    """Hold a name in a folder for as long as the context is open. BadInput when somebody else does."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as held:
         try:
-            claim.bind(f"\0torchchaos/{root.stat().st_dev}/{root.stat().st_ino}/{name}")
+            held.bind(f"\0torchchaos/{root.stat().st_dev}/{root.stat().st_ino}/{name}")
         except OSError:
             raise BadInput(
                 f"a run of {name!r} is going on in {root}; wait for it, or type --runs FOLDER for a second one"
             ) from None
-        yield _create(root, name)
+        yield
 
 
 def _create(root: Path, name: str) -> Path:

@@ -32,6 +32,11 @@ STOP_TIMEOUT_S = 60.0
 PACKAGES = ("torchchaos", "torch", "torchft", "torchmonarch", "torchtitan")
 
 
+def stack() -> dict[str, str]:
+    """The versions of what is tested, as this interpreter has them."""
+    return {name: _version(name) for name in PACKAGES}
+
+
 async def run(plan: Plan, platform: Platform, run_dir: Path, watchers: tuple[Watcher, ...] = ()) -> None:
     """Run `plan` on `platform`; `run_dir` gets plan.json and journal.jsonl. Cancelling it ends the run in order."""
     (run_dir / PLAN).write_bytes(msgspec.json.format(msgspec.json.encode(plan)))
@@ -156,7 +161,7 @@ class _Run:
                 platform=self._platform.name,
                 isolation=self._platform.isolation(),
                 wall_s=time.time(),
-                versions={name: _version(name) for name in PACKAGES},
+                versions=stack(),
             )
         )
 

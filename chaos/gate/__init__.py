@@ -1,0 +1,1 @@
+"""Gates: suites of experiments with objectives, repeated until their outcome is decided."""
