@@ -158,6 +158,22 @@ class EventsLost(Event, frozen=True, kw_only=True):
     count: int | None = None
 
 
+class MemberWaits(Event, frozen=True, kw_only=True):
+    """The platform has no place for `member` now; `reason` says why. Told again when that changes."""
+
+    reason: str
+
+
+class Admission(Event, frozen=True, kw_only=True):
+    """What the queue says of a claim for `members` has changed: `admitted` on `flavors` of the cluster, or why not."""
+
+    claim: str
+    members: tuple[str, ...]
+    admitted: bool
+    flavors: tuple[str, ...] = ()
+    reason: str = ""
+
+
 # From trainers.
 
 
@@ -322,6 +338,8 @@ AnyEvent = (
     | RunEnded
     | MemberStarted
     | MemberExited
+    | MemberWaits
+    | Admission
     | EventsLost
     | TrainerStarted
     | Quorum

@@ -18,6 +18,7 @@ from operator import attrgetter
 
 from chaos.model.commits import Commit, Reach, Stretch, opens
 from chaos.model.events import (
+    Admission,
     AnyEvent,
     EventsLost,
     FaultMissed,
@@ -26,6 +27,7 @@ from chaos.model.events import (
     InjectionInForce,
     InjectionReverted,
     MemberStarted,
+    MemberWaits,
     PhaseFailed,
     PhaseStarted,
     RevertFailed,
@@ -148,7 +150,7 @@ class Past:
                 self.ended = event
             case RunStarted():
                 self.begun = event
-            case InjectionFailed() | FaultMissed():
+            case InjectionFailed() | FaultMissed() | MemberWaits() | Admission():
                 pass
             case _ if event.t_s < self.drain_s:
                 self._apply_member(event)

@@ -22,12 +22,14 @@ from chaos.check import PLAN, check
 from chaos.journal import NAME, Reading
 from chaos.model.commits import Commit
 from chaos.model.events import (
+    Admission,
     AnyEvent,
     EventsLost,
     FaultMissed,
     InjectionFailed,
     MemberExited,
     MemberStarted,
+    MemberWaits,
     PhaseFailed,
     RevertFailed,
     SafetyBroken,
@@ -127,6 +129,7 @@ class _Account:
 
     def _story(self) -> Iterator[Line]:
         yield from self._beginning()
+        yield from self._places()
         yield from self._faults()
         yield from self._surprises()
         yield from self._end()
@@ -156,6 +159,11 @@ class _Account:
         if disturb:
             steps = self._plan.experiment.baseline.steps
             yield Line(disturb.t_s, f"Healthy: every replica had committed {counted(steps, 'step')} in a row.")
+
+    def _places(self) -> Iterator[Line]:
+        """Who waited for a place in the cluster, and when it was given; of very many the first."""
+        for event in [event for event in self._news if isinstance(event, _PLACES)][:NEWS_MAX]:
+            yield Line(event.t_s, _sentence(told(event)))
 
     def _faults(self) -> Iterator[Line]:
         """The first faults and those that were worst in full, the others in a line, and of very many the number."""
@@ -188,7 +196,7 @@ class _Account:
         """A death or a birth that no fault and no end of the run explains; trouble of the run itself."""
         if isinstance(event, PhaseFailed | InjectionFailed | RevertFailed | FaultMissed | SafetyBroken):
             return True
-        if event.t_s >= min(self._past.drain_s, self._past.finished_s):
+        if event.t_s >= min(self._past.drain_s, self._past.finished_s) or isinstance(event, _PLACES):
             return False
         if isinstance(event, EventsLost | Unknown):
             return True
@@ -324,7 +332,10 @@ _NEWS = (
     SafetyBroken,
     EventsLost,
     Unknown,
+    MemberWaits,
+    Admission,
 )
+_PLACES = (MemberWaits, Admission)
 
 
 def _said(event: AnyEvent) -> str:

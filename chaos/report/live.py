@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from chaos.model.events import (
+    Admission,
     AnyEvent,
     EventsLost,
     FaultMissed,
@@ -25,6 +26,7 @@ from chaos.model.events import (
     InjectionReverted,
     MemberExited,
     MemberStarted,
+    MemberWaits,
     PhaseFailed,
     PhaseStarted,
     RevertFailed,
@@ -103,6 +105,12 @@ def told(event: AnyEvent) -> str | None:
         case MemberExited(member=member, incarnation=incarnation, status=status):
             how = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
             return f"{member} ended, life {incarnation}, {how}"
+        case MemberWaits(member=member, reason=reason):
+            return f"{member} waits for a place: {reason}"
+        case Admission(claim=claim, members=members, admitted=True, flavors=flavors):
+            return f"{', '.join(members)} admitted on {', '.join(flavors) or 'the queue'} (claim {claim})"
+        case Admission(members=members, reason=reason):
+            return f"{', '.join(members)} not admitted: {reason}"
         case TrainerStarted(member=member):
             return f"{member} is built and about to train"
         case TrainerFailed(member=member, error=error):

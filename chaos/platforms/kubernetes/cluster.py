@@ -18,6 +18,7 @@ from chaos.model.events import EventsLost, MemberExited, TrainerStarted
 from chaos.model.injections import HeldInjection, OneShot, Proof
 from chaos.model.ports import Deployment, Emit, Hold, PlatformLost
 from chaos.model.topology import Restart
+from chaos.platforms.kubernetes.arrival import Arrivals
 from chaos.platforms.kubernetes.client import Kube, KubeError, Object
 from chaos.platforms.kubernetes.disturb import Disturbances, Start
 from chaos.platforms.kubernetes.entry import ENTERED
@@ -55,6 +56,7 @@ class KubernetesCluster:
         orders: Orders,
         nodes: dict[str, str],
         start: Start,
+        arrivals: Arrivals,
     ) -> None:
         self._kube = kube
         self._names = names
@@ -69,6 +71,7 @@ class KubernetesCluster:
         self._pods: dict[str, Pod] = {}
         lives, pods = self._lives, self._pods
         self._disturbances = Disturbances(kube, names, keepers, orders, lives, pods, nodes, start)
+        self._arrivals = arrivals
         self._over = anyio.Event()
         self._over_status = 0
         self._tasks: TaskGroup | None = None
@@ -77,6 +80,7 @@ class KubernetesCluster:
         """Until cancelled. PlatformLost when a pod can never start."""
         async with anyio.create_task_group() as self._tasks:
             self._tasks.start_soon(self._orders.follow)
+            self._tasks.start_soon(self._arrivals.watch)
             query = {"labelSelector": self._names.selector}
             await self._kube.follow(f"{self._names.core}/pods", self._pod_seen, self._pod_gone, query)
 
@@ -128,6 +132,7 @@ class KubernetesCluster:
         pod = self._pods[uid]
         pod.node = item["spec"].get("nodeName", "")
         self._check(pod, item)
+        self._arrivals.seen(member, item)
         pod.log.update(item)
 
     def _pod_gone(self, item: Object) -> None:

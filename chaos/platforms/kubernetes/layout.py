@@ -78,6 +78,11 @@ class Keeper:
     members: tuple[str, ...]
     on_demand: bool
 
+    @property
+    def queued(self) -> bool:
+        """Whether a queue admits its pods, if there is one: the control plane needs no GPUs."""
+        return self.role == REPLICA and not self.on_demand
+
     def pods(self) -> dict[str, str]:
         """Pod -> member."""
         return {f"{self.name}-{number}": member for number, member in enumerate(self.members)}

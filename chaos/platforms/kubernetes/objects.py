@@ -15,11 +15,12 @@ from chaos.model.ports import Deployment
 from chaos.platforms.kubernetes.client import Object
 from chaos.platforms.kubernetes.entry import SCRATCH
 from chaos.platforms.kubernetes.layout import Keeper, Keepers, Kind
-from chaos.platforms.kubernetes.options import Options, laid_over
+from chaos.platforms.kubernetes.options import Options, Queue, laid_over
 
 GROUP = "torchchaos.dev"
 VERSION = "v1alpha1"
 MESH_API = "monarch.pytorch.org/v1alpha1"
+KUEUE = "kueue.x-k8s.io"
 RUN, MEMBER, ROLE = f"{GROUP}/run", f"{GROUP}/member", f"{GROUP}/role"
 OPTED_IN = f"{GROUP}/chaos"
 """Label of a namespace in which faults may be made, with the value `enabled`."""
@@ -68,10 +69,19 @@ def lease(names: Names, holder: str, now: str) -> Object:
     }
 
 
-def owned(names: Names, owner: Object, kind: str, api: str, name: str, labels: dict[str, str] | None = None) -> Object:
+def owned(
+    names: Names,
+    owner: Object,
+    kind: str,
+    api: str,
+    name: str,
+    labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+) -> Object:
     """The head of an object that goes when the run's Lease goes."""
     reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"]}
     meta = {"name": name, "namespace": names.namespace, "labels": {RUN: names.run, **(labels or {})}}
+    meta["annotations"] = annotations or {}
     return {
         "apiVersion": api,
         "kind": kind,
@@ -109,18 +119,19 @@ def keeper(
     if len(keeper.members) == 1:
         labels[MEMBER] = keeper.members[0]
     spec = _pod(names, keeper, nodes, deployment, options)
+    own, pods, notes = _queueing(names, keeper, deployment, options.queue)
+    template = {"metadata": {"labels": labels | pods, "annotations": notes}, "spec": spec}
     match keeper.kind:
         case Kind.POD:
             ((pod, _member),) = keeper.pods().items()
-            head = owned(names, owner, "Pod", "v1", pod, labels)
+            head = owned(names, owner, "Pod", "v1", pod, labels | own | pods, notes)
             return {**head, "spec": {**spec, "hostname": pod, "restartPolicy": "Never"}}
         case Kind.MESH:
-            template = {"metadata": {"labels": labels}, "spec": spec}
-            head = owned(names, owner, "MonarchMesh", MESH_API, keeper.name, labels)
+            head = owned(names, owner, "MonarchMesh", MESH_API, keeper.name, labels | own)
             return {**head, "spec": {"replicas": len(keeper.members), "podTemplate": template}}
         case Kind.SET:
             return {
-                **owned(names, owner, "StatefulSet", "apps/v1", keeper.name, labels),
+                **owned(names, owner, "StatefulSet", "apps/v1", keeper.name, labels | own),
                 "spec": {
                     "serviceName": keeper.service,
                     "replicas": len(keeper.members),
@@ -129,15 +140,30 @@ def keeper(
                     # A changed template, such as another node, is for the next pod; faults alone end the present one.
                     "updateStrategy": {"type": "OnDelete"},
                     "selector": {"matchLabels": labels},
-                    "template": {"metadata": {"labels": labels}, "spec": spec},
+                    "template": template,
                 },
             }
 
 
+def _queueing(
+    names: Names, keeper: Keeper, deployment: Deployment, queue: Queue | None
+) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
+    """What makes Kueue admit members: labels of their keeper, labels of their pods, annotations of their pods."""
+    if queue is None or not keeper.queued:
+        return {}, {}, {}
+    wishes = {"required": queue.required, "preferred": queue.preferred}
+    notes = {f"{KUEUE}/podset-{wish}-topology": level for wish, level in wishes.items() if level}
+    named = {f"{KUEUE}/queue-name": queue.name}
+    if not queue.pod_group:
+        return named, {}, notes
+    grouped = {**named, f"{KUEUE}/pod-group-name": names.run}
+    return {}, grouped, {**notes, f"{KUEUE}/pod-group-total-count": str(deployment.workload.replicas)}
+
+
 def affinity(nodes: list[str]) -> Object:
-    """One of these nodes and no other, by name: the label of the same name may differ from it."""
-    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": nodes}]}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+    """One of these nodes and no other, by name, of which a term takes one; the label of that name may differ."""
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]} for node in nodes]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
 
 
 def _pod(names: Names, keeper: Keeper, nodes: list[str], deployment: Deployment, options: Options) -> Object:

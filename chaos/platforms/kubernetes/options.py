@@ -5,14 +5,17 @@ job: {image: registry.example/training:1, pod: {tolerations: [...]}, container: 
 agent: {image: registry.example/torchchaos-agent:1}
 interfaces: {control: eth0, data: net1}
 layout: mesh
+queue: {name: team-a, required: cloud.provider.com/topology-rack}
+levels: [cloud.provider.com/topology-rack, kubernetes.io/hostname]
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from chaos.load import convert
 from chaos.model.errors import BadInput
@@ -34,9 +37,26 @@ class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     container: dict[str, Any] = {}
 
 
+class Queue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Kueue's LocalQueue `name` admits the replicas: all together where one mesh or set keeps them, else each by
+    itself, or, with `pod_group`, as one group of plain pods. They go into one domain of the topology level `required`,
+    or of `preferred` if that can be.
+    """
+
+    name: str
+    required: str | None = None
+    preferred: str | None = None
+    pod_group: bool = False
+    admitted_within_s: Annotated[float, Meta(gt=0)] = 60.0
+
+    def __post_init__(self) -> None:
+        if self.required and self.preferred:
+            raise ValueError("a queue's topology is required or preferred, not both; remove one")
+
+
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A platform file. `context` is one of the kubeconfig, None its current one; `namespace` is the job's. `layout`
-    None: what the cluster has.
+    None: what the cluster has. `levels` are the labels of nodes that tell where in the network they are, widest first.
     """
 
     job: Program
@@ -44,7 +64,18 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     context: str | None = None
     namespace: str = "torchchaos"
     interfaces: dict[Interface, str] = {}
+    node_interfaces: dict[Interface, str] = {}
     layout: Layout | None = None
+    queue: Queue | None = None
+    levels: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.queue and self.queue.pod_group and self.layout and self.layout.shared:
+            raise ValueError(f"layout {self.layout.value} is admitted as a whole already; remove queue.pod_group")
+
+    def node_nics(self) -> dict[str, str]:
+        """The same of the nodes themselves, as far as it is said."""
+        return {role.value: name for role, name in self.node_interfaces.items()}
 
     def nics(self) -> dict[str, str]:
         """Name of the interface for each role of one."""

@@ -21,6 +21,7 @@ from chaos.model.ports import Cluster, Deployment, Emit, PlatformLost
 from chaos.model.topology import CONTROL_NODE, Topology
 from chaos.model.workload import Workload
 from chaos.platforms.kubernetes import objects, preflight, sweep
+from chaos.platforms.kubernetes.arrival import Arrivals
 from chaos.platforms.kubernetes.client import Kube, KubeError, Object, connect
 from chaos.platforms.kubernetes.clocks import micro_time
 from chaos.platforms.kubernetes.cluster import KubernetesCluster
@@ -84,7 +85,11 @@ class KubernetesPlatform:
             body = objects.keeper(names, lease, keeper, where, deployment, options)
             await kube.create(names.keepers(keeper.kind), body)
 
-        cluster = KubernetesCluster(kube, names, deployment, keepers, emit, orders, plan_names, start)
+        def now_s() -> float:
+            return time.monotonic() - deployment.epoch_mono_s
+
+        arrivals = Arrivals(kube, names, keepers, options.queue, emit, now_s)
+        cluster = KubernetesCluster(kube, names, deployment, keepers, emit, orders, plan_names, start, arrivals)
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_renew, kube, names)

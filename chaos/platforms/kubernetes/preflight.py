@@ -19,10 +19,12 @@ RIGHTS = (
     ("", "pods", "list watch create delete"),
     ("", "pods/log", "get"),
     ("", "pods/eviction", "create"),
+    ("", "events", "list"),
     ("", "configmaps", "create list delete"),
     ("", "services", "create list delete"),
     ("apps", "statefulsets", "create list patch delete"),
     ("monarch.pytorch.org", "monarchmeshes", "create list delete"),
+    ("kueue.x-k8s.io", "workloads", "list watch"),
     ("coordination.k8s.io", "leases", "create list patch delete"),
     (GROUP, "injections", "create list watch delete"),
 )
