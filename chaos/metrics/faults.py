@@ -84,7 +84,7 @@ class Faults:
             for target in planned.targets:
                 families.fault_active.labels(*self._of(planned.id), target).set(0)
                 families.held.labels(*self._of(planned.id), target).set(0)
-        for replica in self._replicas:
+        for replica in self._plan.replicas():
             families.away.labels(name, replica).set(0)
             families.due.labels(name, replica).set(0)
 

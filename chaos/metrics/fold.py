@@ -152,7 +152,7 @@ class _Replica:
         self._results[event.committed].inc()
         if event.loss is not None:
             self._loss.set(event.loss)
-        self.quorum(event.quorum_id, event.participants)
+        self._take_part(event.participants)
         if not event.committed:
             return
         self._last_commit.set(began_s + event.t_s)
@@ -165,6 +165,9 @@ class _Replica:
             self._quorum_changes.inc(self._quorum_id is not None)
             self._families.quorum_id.labels(*self._labels).set(quorum_id)
             self._quorum_id = quorum_id
+        self._take_part(participants)
+
+    def _take_part(self, participants: int) -> None:
         if participants != self._participants:
             self._families.participants.labels(*self._labels).set(participants)
             self._participants = participants

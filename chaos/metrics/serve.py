@@ -10,13 +10,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from socketserver import ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
+from chaos.metrics.fold import Metrics
 from chaos.model.errors import BadInput
 
 LOOPBACK = "127.0.0.1"
@@ -79,6 +80,25 @@ def parsed(address: str) -> tuple[str, int]:
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise BadInput(f"--metrics {address!r} names no port; type :9464, or HOST:9464 to be seen from elsewhere")
     return host or LOOPBACK, int(port)
+
+
+@contextmanager
+def exporting(address: str | None, say: Callable[[str], None]) -> Iterator[Metrics | None]:
+    """Metrics that are served for as long as the context is open, and until who came for them has seen the last.
+
+    None when there is no address. BadInput when it cannot be had.
+    """
+    if address is None:
+        yield None
+        return
+    metrics = Metrics()
+    with serving(metrics.registry, address) as (url, visits):
+        say(f"metrics at {url}")
+        yield metrics
+        if visits.patience_s:
+            say(f"waiting up to {visits.patience_s:.1f} s for the last scrape; Ctrl-C ends that")
+            with suppress(KeyboardInterrupt):
+                visits.await_next()
 
 
 @contextmanager

@@ -38,3 +38,13 @@ def _take_run(run_dir: Path, metrics: Metrics) -> None:
         history.apply(event)
         see(event, history)
     metrics.judged(plan, verdict)
+
+
+def write(metrics: Metrics, to: Path) -> None:
+    """Write the file at one stroke: a textfile collector may read it at any time. Raises BadInput."""
+    aside = to.with_name(f".{to.name}.part")
+    try:
+        aside.write_text(metrics.text())
+        aside.replace(to)
+    except OSError as error:
+        raise BadInput(f"--to {to} cannot be written: {error.strerror}; type a file that you may write") from None
