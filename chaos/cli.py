@@ -59,7 +59,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.add_typer(kubernetes_commands.app, name="kubernetes")
+app.add_typer(kubernetes_commands.install, name="install")
+app.add_typer(kubernetes_commands.uninstall, name="uninstall")
 
 
 class _Console(Console):
@@ -230,21 +231,28 @@ def faults(as_json: Annotated[bool, typer.Option("--json", help="Print the catal
 
 
 @app.command()
-def doctor() -> None:
-    """Tell what this machine can do, and how to get the rest."""
-    checks = local_doctor.probe()
+def doctor(platform_name: PlatformOption = LocalPlatform.name, platform_file: PlatformFileOption = None) -> None:
+    """Tell what this machine or a cluster can do, and how to get the rest."""
+    file = _cluster(platform_name, platform_file)
+    checks = kubernetes_commands.probe(file) if file else local_doctor.probe()
     table = Table(box=None, pad_edge=False, show_header=False)
     for item in checks:
-        table.add_row(
-            "yes" if item.ok else "no", item.name, item.meaning if item.ok else f"{item.meaning}: {item.remedy}"
-        )
+        said = f"{item.found} ({item.meaning})" if file else item.meaning
+        table.add_row("yes" if item.ok else "no", item.name, said if item.ok else f"{said}: {item.remedy}")
     console.print(table)
-    _say(f"pods here: {local_doctor.isolation()}")
+    if not file:
+        _say(f"pods here: {local_doctor.isolation()}")
 
 
 @app.command()
-def clean() -> None:
-    """Report and remove what dead runs left on this machine; living runs are not touched."""
+def clean(platform_name: PlatformOption = LocalPlatform.name, platform_file: PlatformFileOption = None) -> None:
+    """Report and remove what dead runs left on this machine or in a cluster; living runs are not touched."""
+    if file := _cluster(platform_name, platform_file):
+        removed = kubernetes_commands.clean(file)
+        for dead in removed:
+            _say(f"removed {dead}")
+        _say(f"{len(removed)} dead runs removed" if removed else "nothing was left behind")
+        return
     leftovers = sweep.find()
     for leftover in leftovers:
         _say(f"removing {leftover}")
@@ -283,15 +291,23 @@ def _platform(name: str, isolation: str | None, file: Path | None, planned: Plan
     return platform
 
 
-def _reached(name: str, isolation: str | None, file: Path | None, planned: Plan) -> Platform:
+def _cluster(name: str, file: Path | None) -> Path | None:
+    """The platform file of a cluster; None for this machine. BadInput when the options do not fit together."""
     if name not in (LocalPlatform.name, KubernetesPlatform.name):
         raise BadInput(f"unknown platform {name!r}; {near(name, (LocalPlatform.name, KubernetesPlatform.name))}")
-    if name == LocalPlatform.name:
-        if file is not None:
-            raise BadInput(f"--platform-file {file} is for another platform; type --platform kubernetes as well")
+    if name == LocalPlatform.name and file is not None:
+        raise BadInput(f"--platform-file {file} is for another platform; type --platform kubernetes as well")
+    if name == KubernetesPlatform.name and file is None:
+        raise BadInput("--platform kubernetes needs --platform-file FILE: see README.md")
+    return file
+
+
+def _reached(name: str, isolation: str | None, file: Path | None, planned: Plan) -> Platform:
+    file = _cluster(name, file)
+    if file is None:
         return LocalPlatform(isolation)
-    if file is None or isolation is not None:
-        raise BadInput("--platform kubernetes takes no --isolation, and needs --platform-file FILE: see README.md")
+    if isolation is not None:
+        raise BadInput(f"--platform kubernetes takes no --isolation; remove {isolation}")
     return KubernetesPlatform.reach(kubernetes_options.read(file), planned.workload, planned.topology)
 
 

@@ -84,7 +84,7 @@ def started(folder: Path, env: dict[str, str]) -> Iterator[Cluster]:
 
 def installed(env: dict[str, str], file: Path) -> Cluster:
     cluster = Cluster(env, file, yaml.safe_load(file.read_text()).get("namespace", "torchchaos"))
-    done = cluster.chaos("kubernetes", "install", "--platform-file", file)
+    done = cluster.chaos("install", "kubernetes", "--platform-file", file)
     assert done.returncode == 0, done.stderr
     return cluster
 

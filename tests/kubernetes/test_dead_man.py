@@ -67,12 +67,13 @@ def test_a_killed_runner_leaves_no_fault_and_the_rest_is_cleared_up(cluster, tmp
         run.send_signal(signal.SIGKILL)
         run.wait()
     until(lambda: carrier(cluster) == "1", "the link is up again")
-    assert cluster.chaos("kubernetes", "clean", "--platform-file", cluster.file).stdout == "nothing was left behind\n"
+    clean = ("clean", "--platform", "kubernetes", "--platform-file", cluster.file)
+    assert cluster.chaos(*clean).stdout == "nothing was left behind\n"
     long_ago = '{"spec": {"renewTime": "2020-01-01T00:00:00.000000Z"}}'
     name = run_of(cluster)
     assert cluster.kubectl("patch", "lease", name, "--type=merge", "-p", long_ago).returncode == 0
-    done = cluster.chaos("kubernetes", "clean", "--platform-file", cluster.file)
-    assert done.stdout == f"removing run {name}\n1 dead runs removed\n", done.stderr
+    done = cluster.chaos(*clean)
+    assert done.stdout == f"removed run {name}\n1 dead runs removed\n", done.stderr
     assert cluster.left() == ""
 
 

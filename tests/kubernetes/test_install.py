@@ -11,19 +11,19 @@ KINDS = "customresourcedefinitions,clusterroles,clusterrolebindings,validatingad
 
 def test_uninstalled_means_gone_and_a_run_says_what_to_type(cluster, tmp_path):
     file = ("--platform-file", cluster.file)
-    printed = list(yaml.safe_load_all(cluster.chaos("kubernetes", "install", *file, "--print").stdout))
+    printed = list(yaml.safe_load_all(cluster.chaos("install", "kubernetes", *file, "--print").stdout))
     assert printed[-1]["metadata"]["name"] == cluster.namespace
     assert installed(cluster)
     try:
-        done = cluster.chaos("kubernetes", "uninstall", *file)
+        done = cluster.chaos("uninstall", "kubernetes", *file)
         assert done.returncode == 0, done.stderr
         assert not installed(cluster)
         refused = cluster.run("steady", tmp_path / "runs", *TOY)
         assert refused.returncode == 64
-        assert "type: chaos kubernetes install" in refused.stderr
+        assert "type: chaos install kubernetes" in refused.stderr
         assert not (tmp_path / "runs").exists()
     finally:
-        again = cluster.chaos("kubernetes", "install", *file)
+        again = cluster.chaos("install", "kubernetes", *file)
     assert again.returncode == 0, again.stderr
 
 

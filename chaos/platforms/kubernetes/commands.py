@@ -1,4 +1,4 @@
-"""`chaos kubernetes ...`: prepare a cluster, look at it, clear it up."""
+"""What `chaos` does to a cluster besides runs: prepare it, look at it, clear it up."""
 
 from __future__ import annotations
 
@@ -10,17 +10,25 @@ import anyio
 import typer
 import yaml
 
+from chaos.platforms.kubernetes import doctor, options, sweep
 from chaos.platforms.kubernetes import install as installing
-from chaos.platforms.kubernetes import options, sweep
 from chaos.platforms.kubernetes.client import connect
+from chaos.platforms.local.doctor import Check
 
-app = typer.Typer(help="Prepare a cluster for runs, and clear it up.", no_args_is_help=True)
+install = typer.Typer(help="Prepare a platform for runs.", no_args_is_help=True)
+uninstall = typer.Typer(help="Take out what was installed.", no_args_is_help=True)
 
 FileOption = Annotated[Path, typer.Option("--platform-file", help="What of the cluster is particular: see README.md.")]
 
 
-@app.command()
-def install(
+@install.callback()
+@uninstall.callback()
+def platforms() -> None:
+    """The local platform needs neither."""
+
+
+@install.command("kubernetes")
+def install_kubernetes(
     platform_file: FileOption,
     only_print: Annotated[bool, typer.Option("--print", help="Print the manifests and touch nothing.")] = False,
 ) -> None:
@@ -33,20 +41,24 @@ def install(
     print("every node that takes pods has an agent that is ready")
 
 
-@app.command()
-def uninstall(platform_file: FileOption) -> None:
+@uninstall.command("kubernetes")
+def uninstall_kubernetes(platform_file: FileOption) -> None:
     """End every injection, then take out what was installed; the job's namespace stays."""
     read = options.read(platform_file)
     anyio.run(installing.uninstall, connect(read.context), read)
 
 
-@app.command()
-def clean(platform_file: FileOption) -> None:
-    """Remove what runners that were killed left in the job's namespace; living runs are not touched."""
+def probe(platform_file: Path) -> list[Check]:
+    """What the cluster can do, and what to type for the rest."""
+    read = options.read(platform_file)
+    return anyio.run(doctor.probe, connect(read.context), read)
+
+
+def clean(platform_file: Path) -> list[str]:
+    """Remove what runners that were killed left in the job's namespace; the runs. Living runs are not touched."""
     read = options.read(platform_file)
     kube = connect(read.context)
     dead = anyio.run(sweep.find_dead, kube, read.namespace)
     for names in dead:
-        print(f"removing run {names.run}")
         anyio.run(sweep.remove, kube, names)
-    print(f"{len(dead)} dead runs removed" if dead else "nothing was left behind")
+    return [f"run {names.run}" for names in dead]

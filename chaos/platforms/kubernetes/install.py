@@ -1,7 +1,7 @@
 """Puts agents, rights and policies into a cluster, and takes them out again: plain manifests, fit for GitOps as well.
 
-chaos kubernetes install --platform-file FILE [--print]
-chaos kubernetes uninstall --platform-file FILE
+chaos install kubernetes --platform-file FILE [--print]
+chaos uninstall kubernetes --platform-file FILE
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from chaos.model.injections import Interface
 from chaos.model.ports import Deployment
 from chaos.platforms.kubernetes.client import Object
 from chaos.platforms.kubernetes.entry import SCRATCH
-from chaos.platforms.kubernetes.layout import Keeper, Keepers, Kind
-from chaos.platforms.kubernetes.options import Options, Queue, laid_over
+from chaos.platforms.kubernetes.layout import REPLICA, Keeper, Keepers, Kind
+from chaos.platforms.kubernetes.options import Options, Overlay, Queue, laid_over
 
 GROUP = "torchchaos.dev"
 VERSION = "v1alpha1"
@@ -118,8 +118,10 @@ def keeper(
     labels = {RUN: names.run, ROLE: keeper.role}
     if len(keeper.members) == 1:
         labels[MEMBER] = keeper.members[0]
-    spec = _pod(names, keeper, nodes, deployment, options)
+    more = options.replica if keeper.role == REPLICA else Overlay()
+    spec = _pod(names, keeper, nodes, deployment, options, more)
     own, pods, notes = _queueing(names, keeper, deployment, options.queue)
+    notes = {**notes, **more.annotations}
     template = {"metadata": {"labels": labels | pods, "annotations": notes}, "spec": spec}
     match keeper.kind:
         case Kind.POD:
@@ -166,7 +168,9 @@ def affinity(nodes: list[str]) -> Object:
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
 
 
-def _pod(names: Names, keeper: Keeper, nodes: list[str], deployment: Deployment, options: Options) -> Object:
+def _pod(
+    names: Names, keeper: Keeper, nodes: list[str], deployment: Deployment, options: Options, more: Overlay
+) -> Object:
     container = {
         "name": CONTAINER,
         "image": options.job.image,
@@ -196,7 +200,7 @@ def _pod(names: Names, keeper: Keeper, nodes: list[str], deployment: Deployment,
         # A job has no business with the API server.
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "containers": [laid_over(container, options.job.container)],
+        "containers": [laid_over(laid_over(container, options.job.container), more.container)],
         "volumes": [
             {"name": "torchchaos", "configMap": {"name": names.run}},
             # In memory and of a size: a disk fault fills this and never the node's own disk.
@@ -205,7 +209,7 @@ def _pod(names: Names, keeper: Keeper, nodes: list[str], deployment: Deployment,
             {"name": "shm", "emptyDir": {"medium": "Memory"}},
         ],
     }  # fmt: skip
-    merged: Object = laid_over(spec, options.job.pod)
+    merged: Object = laid_over(laid_over(spec, options.job.pod), more.pod)
     return merged
 
 

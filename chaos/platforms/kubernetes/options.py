@@ -1,7 +1,8 @@
 """The platform file: what of a cluster differs from site to site, as YAML. Everything has a default but the images.
 
 namespace: torchchaos
-job: {image: registry.example/training:1, pod: {tolerations: [...]}, container: {resources: {...}}}
+job: {image: registry.example/training:1, pod: {tolerations: [...]}}
+replica: {container: {resources: {limits: {nvidia.com/gpu: 8}}}}
 agent: {image: registry.example/torchchaos-agent:1}
 interfaces: {control: eth0, data: net1}
 layout: mesh
@@ -37,6 +38,14 @@ class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     container: dict[str, Any] = {}
 
 
+class Overlay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of the replicas' pods alone: the control plane needs no GPUs and no second network."""
+
+    annotations: dict[str, str] = {}
+    pod: dict[str, Any] = {}
+    container: dict[str, Any] = {}
+
+
 class Queue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Kueue's LocalQueue `name` admits the replicas: all together where one mesh or set keeps them, else each by
     itself, or, with `pod_group`, as one group of plain pods. They go into one domain of the topology level `required`,
@@ -65,6 +74,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     namespace: str = "torchchaos"
     interfaces: dict[Interface, str] = {}
     node_interfaces: dict[Interface, str] = {}
+    replica: Overlay = Overlay()
     layout: Layout | None = None
     queue: Queue | None = None
     levels: tuple[str, ...] = ()

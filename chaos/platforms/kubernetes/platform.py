@@ -3,7 +3,7 @@
     async with KubernetesPlatform.reach(options).deploy(deployment, emit) as cluster: ...
 
 Leaves in the run's folder `members/<member>/<life>.log`. Leaves nothing in the cluster; what a killed runner left there
-is removed by the next run in the namespace, or by `chaos kubernetes clean`.
+is removed by the next run in the namespace, or by `chaos clean`.
 """
 
 from __future__ import annotations

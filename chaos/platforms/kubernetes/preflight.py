@@ -9,12 +9,14 @@ from chaos.platforms.kubernetes.objects import GROUP, OPTED_IN, VERSION
 
 SYSTEM = "torchchaos-system"
 """Namespace of the agents."""
+AGENTS = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases"
 AGENT = f"{GROUP}/agent"
 """Label of an agent's Lease, which has the name of its node."""
 CAPABILITIES = f"{GROUP}/capabilities"
 """Annotation of an agent's Lease: what that can do on its node, separated by commas."""
 AGENT_DEAD_S = 60.0
-INSTALL = "type: chaos kubernetes install --platform-file FILE"
+INSTALL = "type: chaos install kubernetes --platform-file FILE"
+BIND = "kubectl -n {} create rolebinding torchchaos --clusterrole=torchchaos-runner --user=YOU"
 RIGHTS = (
     ("", "pods", "list watch create delete"),
     ("", "pods/log", "get"),
@@ -43,7 +45,8 @@ async def look(kube: Kube, namespace: str) -> dict[str, frozenset[str]]:
         raise MachineUnfit(f"the cluster cannot be used: {error}") from error
 
 
-async def _check_rights(kube: Kube, namespace: str) -> None:
+async def rights_lacking(kube: Kube, namespace: str) -> list[str]:
+    """What a runner does and we may not, as verb and resource."""
     lacking = []
     for group, resource, verbs in RIGHTS:
         for verb in verbs.split():
@@ -54,11 +57,14 @@ async def _check_rights(kube: Kube, namespace: str) -> None:
             answer = await kube.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", asked)
             if not answer["status"]["allowed"]:
                 lacking.append(f"{verb} {resource}")
-    if lacking:
+    return lacking
+
+
+async def _check_rights(kube: Kube, namespace: str) -> None:
+    if lacking := await rights_lacking(kube, namespace):
         raise BadInput(
             f"you may not {', '.join(lacking)} in namespace {namespace}; have its owner bind you to the ClusterRole "
-            f"torchchaos-runner: kubectl -n {namespace} create rolebinding torchchaos --clusterrole=torchchaos-runner "
-            "--user=YOU"
+            f"torchchaos-runner: {BIND.format(namespace)}"
         )
 
 
@@ -86,7 +92,7 @@ async def _check_definition(kube: Kube) -> None:
 
 
 async def _agents(kube: Kube) -> dict[str, frozenset[str]]:
-    leases = await kube.get(f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases", labelSelector=AGENT)
+    leases = await kube.get(AGENTS, labelSelector=AGENT)
     agents = {item["metadata"]["name"]: item for item in leases["items"]}
     nodes = {item["metadata"]["name"]: item for item in (await kube.get("/api/v1/nodes"))["items"]}
     fit = {

@@ -7,7 +7,9 @@ import os
 import shutil
 
 import anyio
+import msgspec
 
+from chaos.platforms.kubernetes.agent.facts import FACTS, facts
 from chaos.platforms.kubernetes.client import Kube, KubeError
 from chaos.platforms.kubernetes.clocks import micro_time
 from chaos.platforms.kubernetes.preflight import AGENT, CAPABILITIES, SYSTEM
@@ -21,12 +23,13 @@ log = logging.getLogger(__name__)
 async def beat(kube: Kube, node: str) -> None:
     """As long as this runs."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/{node}"
-    can = ",".join(sorted(capabilities()))
+    notes = {CAPABILITIES: ",".join(sorted(capabilities()))}
     while True:
+        notes[FACTS] = msgspec.json.encode(facts()).decode()
         body = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
-            "metadata": {"name": node, "labels": {AGENT: "alive"}, "annotations": {CAPABILITIES: can}},
+            "metadata": {"name": node, "labels": {AGENT: "alive"}, "annotations": notes},
             "spec": {"holderIdentity": node, "leaseDurationSeconds": round(BEAT_S * 3), "renewTime": micro_time()},
         }
         try:
