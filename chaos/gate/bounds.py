@@ -27,6 +27,7 @@ def at_most(number: int, trials: int, share: Fraction) -> Fraction:
     )
 
 
+@functools.lru_cache(maxsize=1024)
 def tolerated(trials: int, share: float, risk: Fraction) -> int:
     """The most bad runs that still show that more than `share` are good; -1 when so few runs can never show it.
 
@@ -41,6 +42,7 @@ def tolerated(trials: int, share: float, risk: Fraction) -> int:
     return number
 
 
+@functools.lru_cache(maxsize=1024)
 def refuting(trials: int, share: float, risk: Fraction) -> int:
     """The fewest bad runs that show that less than `share` are good; more than `trials` when so few never can."""
     if share >= 1:

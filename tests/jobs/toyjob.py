@@ -27,6 +27,7 @@ GATHER_S = 3.0
 """How long a lighthouse that has just started waits for all replicas."""
 TICK_S = 0.02
 DEFECTS = ["survivor_dies_at_rejoin", "healed_state_differs", "never_commits", "takes_strangers", "commits_nan"]
+DEFECTS += ["restarts_late", "notices_late", "skips_commits"]
 SETTINGS = {"step_s": "0.02", "defect": "", "checkpoint_every": "0"}
 
 
@@ -141,7 +142,10 @@ class Lighthouse:
     def hear(self, peer: Peer) -> None:
         messages = peer.take()
         if messages is None:
-            self.leave(peer)
+            if self.args.defect == "notices_late":
+                self.selector.unregister(peer.connection)
+            else:
+                self.leave(peer)
             return
         for message in messages:
             if message["say"] == "watch":

@@ -28,6 +28,8 @@ LIGHTHOUSE_PORT, STATE_PORT = 29510, 29600
 CONNECT_S, ORDER_S, HEAL_S = 1.0, 3.0, 0.7
 RETRY_S = 0.05
 RATE = 0.1
+RESTART_LATE_S = 4.0
+SKIPS_EVERY = 3
 WORKSPACE_BYTES = 1 << 20
 CHECKPOINT_BYTES = 64 << 10
 
@@ -62,6 +64,8 @@ def replica(args: argparse.Namespace) -> None:
     """The main process: it outlives the trainer by nothing."""
     ends = {signal.SIGTERM, signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+    if args.defect == "restarts_late" and args.incarnation > 1:
+        time.sleep(RESTART_LATE_S)
     trainer = os.fork()
     if trainer == 0:
         Trainer(args).run()
@@ -83,6 +87,7 @@ class Trainer:
         self.quorum_id = 0
         self.participants = 0
         self.finished = False
+        self.tries = 0
         self.error: str | None = None
 
     def run(self) -> None:
@@ -140,7 +145,10 @@ class Trainer:
             self.points.at("in_allreduce", step)
         except Ordered as error:
             self.error = str(error)
+        self.tries += 1
         vote = self.error is None
+        if self.args.defect == "skips_commits" and self.args.member == "replica-0" and self.tries % SKIPS_EVERY == 0:
+            vote = False
         if "lie" in self.points.at("before_commit", step):
             vote = not vote
         me = {"name": self.args.member, "host": self.args.host, "quorum_id": self.quorum_id}
