@@ -33,6 +33,8 @@ RUN_S_MAX = 150.0
 HELD_S = 3.0
 """Longer than the toy's patience with a replica that is silent."""
 STORM = {"count": 8, "mtbf_s": 1.5}
+LONG_STEPS = 450
+"""What `bounded_memory` asks of a life before it speaks, and some more."""
 
 Done = subprocess.CompletedProcess[str]
 
@@ -44,12 +46,14 @@ def shortened(text: str) -> dict[str, Any]:
     settings = data["workload"].get("settings", {})
     settings = {key: value for key, value in settings.items() if key == "checkpoint_every"}
     data["workload"] |= {"program": "toyjob", "recipe": "toy", "steps": 100_000, "settings": settings}
-    data["quiesce"]["common_steps"] = 10
+    data["quiesce"]["common_steps"] = LONG_STEPS if "bounded_memory" in data["monitors"] else 10
     faults = data.get("faults", [])
     for mix in data.get("mixes", []):
         mix["repeat"] = STORM
         faults = [*faults, *mix["faults"]]
     for fault in faults:
+        if "repeat" in fault:
+            fault["repeat"] = STORM
         if "for_s" in fault:
             fault["for_s"] = min(fault["for_s"], HELD_S)
         if "hold_s" in fault.get("args", {}):
