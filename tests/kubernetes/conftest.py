@@ -91,13 +91,14 @@ def installed(env: dict[str, str], file: Path) -> Cluster:
 
 def this_machine() -> dict[str, object]:
     """Pods in which this checkout runs with this interpreter, in an image that holds nothing but folders."""
-    paths = ["/usr", "/etc/alternatives", sys.prefix, sys.base_prefix, str(CHECKOUT)]
+    prefix = str(Path(sys.prefix).resolve())  # In a pod, a link that leads out of the checkout leads nowhere.
+    paths = ["/usr", "/etc/alternatives", prefix, sys.base_prefix, str(CHECKOUT)]
     paths = [path for path in paths if not any(path != other and path.startswith(f"{other}/") for other in paths)]
     volumes = [{"name": f"path-{n}", "hostPath": {"path": path}} for n, path in enumerate(paths)]
     mounts = [{"name": f"path-{n}", "mountPath": path, "readOnly": True} for n, path in enumerate(paths)]
     program = {
         "image": "lab.local/host:1",
-        "python": sys.executable,
+        "python": f"{prefix}/bin/{Path(sys.executable).name}",
         "pod": {"volumes": volumes},
         "container": {
             "imagePullPolicy": "Never",
