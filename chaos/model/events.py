@@ -138,11 +138,14 @@ class RunEnded(Event, frozen=True, kw_only=True):
 
 
 class MemberStarted(Event, frozen=True, kw_only=True):
-    """A life of `member` began on `node`; `pid` is the main process as the machine sees it."""
+    """A life of `member` began on `node`; `pid` is the main process as the machine sees it. `place` tells where in the
+    network the node is, by the names of the topology's levels.
+    """
 
     node: str
     address: str
     pid: int
+    place: dict[str, str] = {}
 
 
 class MemberExited(Event, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,6 +108,12 @@ def this_machine() -> dict[str, object]:
         },
     }
     return {"job": program, "agent": program, "interfaces": {"control": "eth0", "data": "net1"}}
+
+
+def until(met: Callable[[], bool], what: str, within_s: float = 60.0) -> None:
+    began_s = time.monotonic()
+    while not met():
+        assert time.monotonic() - began_s < within_s, f"not within {within_s:g} s: {what}"
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.kubernetes.conftest import CHECKOUT, KUBE, TOY, Cluster
+from tests.kubernetes.conftest import CHECKOUT, KUBE, TOY, Cluster, until
 
 CRD = Path(KUBE, "monarchmesh-crd.yaml")
 MESHES = "monarchmeshes.monarch.pytorch.org"
@@ -23,7 +23,7 @@ def meshes(cluster: Cluster) -> Iterator[None]:
     if not CRD.is_file():
         pytest.skip("set TORCHCHAOS_KUBE: its monarchmesh-crd.yaml is what the Monarch operator installs")
     assert cluster.kubectl("apply", "--server-side", "-f", str(CRD)).returncode == 0
-    assert cluster.kubectl("wait", "--for=condition=Established", f"crd/{MESHES}").returncode == 0
+    until(lambda: cluster.kubectl("get", MESHES).returncode == 0, "meshes are known")
     yield
     cluster.kubectl("delete", "crd", MESHES)
 

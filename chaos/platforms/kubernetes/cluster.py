@@ -43,7 +43,7 @@ _ENTERED = f'{{"kind": "{ENTERED}"'.encode()
 
 class KubernetesCluster:
     """Implements `chaos.model.ports.Cluster`. `nodes` are the plan's names of the cluster's nodes; `start` makes what
-    keeps a member alive.
+    keeps members alive, `places` says where in the network those nodes are.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class KubernetesCluster:
         nodes: dict[str, str],
         start: Start,
         arrivals: Arrivals,
+        places: dict[str, dict[str, str]],
     ) -> None:
         self._kube = kube
         self._names = names
@@ -72,6 +73,7 @@ class KubernetesCluster:
         lives, pods = self._lives, self._pods
         self._disturbances = Disturbances(kube, names, keepers, orders, lives, pods, nodes, start)
         self._arrivals = arrivals
+        self._places = places
         self._over = anyio.Event()
         self._over_status = 0
         self._tasks: TaskGroup | None = None
@@ -173,7 +175,7 @@ class KubernetesCluster:
         node = self._nodes.get(pod.node, pod.node)
         life, started = self._lives.begin(entered, pod.name, pod.uid, pod.node, node, pod.since_s, self._now_s())
         pod.life = life
-        self._emit(started)
+        self._emit(msgspec.structs.replace(started, place=self._places.get(pod.node, {})))
 
     def _ended(self, uid: str, status: int, at_mono_s: float) -> None:
         pod = self._pods[uid]

@@ -27,11 +27,12 @@ from chaos.platforms.kubernetes.clocks import micro_time
 from chaos.platforms.kubernetes.cluster import KubernetesCluster
 from chaos.platforms.kubernetes.disturb import Start
 from chaos.platforms.kubernetes.layout import Keeper, Keepers, Layout, settled
-from chaos.platforms.kubernetes.objects import LEASE_TTL_S, MESH_API, Names
+from chaos.platforms.kubernetes.objects import KUEUE, LEASE_TTL_S, MESH_API, Names
 from chaos.platforms.kubernetes.options import Options
 from chaos.platforms.kubernetes.orders import Orders
 
 RENEWALS_PER_TTL = 3
+Places = dict[str, dict[str, str]]
 API_LOST_S = 120.0
 """Longer than any outage of the API server that a run should live through."""
 
@@ -41,19 +42,20 @@ class KubernetesPlatform:
 
     name = "kubernetes"
 
-    def __init__(self, options: Options, layout: Layout, nodes: dict[str, frozenset[str]]) -> None:
+    def __init__(self, options: Options, layout: Layout, nodes: dict[str, frozenset[str]], places: Places) -> None:
         self._options = options
         self._layout = layout
         self._agents = nodes
+        self._places = places
 
     @classmethod
     def reach(cls, options: Options, workload: Workload, topology: Topology) -> KubernetesPlatform:
         """Look whether a run can begin: BadInput or MachineUnfit says what is missing, before anything starts."""
         kube = connect(options.context)
-        layout, nodes = anyio.run(_look, kube, options)
+        layout, nodes, places = anyio.run(_look, kube, options)
         Keepers(Names.of("", "").run, workload, topology, layout).check(options.namespace)
         place(topology, sorted(nodes))
-        return cls(options, layout, nodes)
+        return cls(options, layout, nodes, places)
 
     def isolation(self) -> str:
         return "containers"
@@ -89,7 +91,9 @@ class KubernetesPlatform:
             return time.monotonic() - deployment.epoch_mono_s
 
         arrivals = Arrivals(kube, names, keepers, options.queue, emit, now_s)
-        cluster = KubernetesCluster(kube, names, deployment, keepers, emit, orders, plan_names, start, arrivals)
+        cluster = KubernetesCluster(
+            kube, names, deployment, keepers, emit, orders, plan_names, start, arrivals, self._places
+        )
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_renew, kube, names)
@@ -114,13 +118,38 @@ async def _create(kube: Kube, names: Names, lease: Object, config: Object, keepe
         raise PlatformLost(str(error)) from error
 
 
-async def _look(kube: Kube, options: Options) -> tuple[Layout, dict[str, frozenset[str]]]:
-    """The layout to use, and the nodes that members may be placed on. BadInput, MachineUnfit."""
+async def _look(kube: Kube, options: Options) -> tuple[Layout, dict[str, frozenset[str]], Places]:
+    """The layout to use, the nodes that members may be placed on, and where those are. BadInput, MachineUnfit."""
     nodes = await preflight.look(kube, options.namespace)
     try:
-        return await settled(kube, options.layout, MESH_API), nodes
+        layout = await settled(kube, options.layout, MESH_API)
+        await _check_queue(kube, options)
+        return layout, nodes, await _places(kube, options.levels)
     except KubeError as error:
         raise MachineUnfit(f"the cluster cannot be used: {error}") from error
+
+
+async def _places(kube: Kube, levels: tuple[str, ...]) -> Places:
+    """Node -> level of the topology -> the domain it is in. BadInput when no node knows a level."""
+    places: Places = {}
+    for node in (await kube.get("/api/v1/nodes"))["items"] if levels else []:
+        labels = node["metadata"]["labels"]
+        places[node["metadata"]["name"]] = {level: labels[level] for level in levels if level in labels}
+    for level in levels:
+        if not any(level in place for place in places.values()):
+            raise BadInput(f"levels: no node has the label {level}; see: kubectl get nodes --show-labels")
+    return places
+
+
+async def _check_queue(kube: Kube, options: Options) -> None:
+    if options.queue is None:
+        return
+    try:
+        await kube.get(f"/apis/{KUEUE}")
+    except KubeError as error:
+        if error.status != 404:
+            raise
+        raise BadInput(f"queue {options.queue.name}: this cluster has no Kueue; install it, or remove queue") from None
 
 
 def place(topology: Topology, available: list[str]) -> dict[str, str]:
