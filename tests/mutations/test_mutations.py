@@ -10,8 +10,8 @@ from tests.golden import recorded
 from tests.mutations import score
 from tests.mutations.mutation import JOURNAL, MUTATIONS
 
-IDLE = {"bounded_memory"}
-"""Monitors that judge longer runs than those that are recorded."""
+IDLE = {"bounded_memory", "placement"}
+"""Monitors that judge longer runs than those that are recorded, or runs on a cluster."""
 
 
 @pytest.mark.parametrize("name", recorded.names())
