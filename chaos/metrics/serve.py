@@ -21,9 +21,10 @@ from chaos.metrics.fold import Metrics
 from chaos.model.errors import BadInput
 
 LOOPBACK = "127.0.0.1"
-LAST_VISIT_S_MAX = 60.0
-VISIT_PATIENCE = 1.5
-"""Prometheus comes at an even pace; the wait for it ends at so many times that."""
+VISIT_PATIENCE = 2.0
+"""Prometheus comes at an even pace; the wait for it ends at so many times that, within these bounds."""
+PATIENCE_S_MIN = 5.0
+PATIENCE_S_MAX = 60.0
 REQUEST_S_MAX = 5.0
 
 
@@ -32,7 +33,7 @@ class Visits:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._begun = 0
+        self.begun = 0
         self._answered = 0
         """The newest visit that was answered."""
         self._times_s: list[float] = []
@@ -41,8 +42,8 @@ class Visits:
     @contextmanager
     def visit(self) -> Iterator[None]:
         with self._changed:
-            self._begun += 1
-            number = self._begun
+            self.begun += 1
+            number = self.begun
             self._times_s = [*self._times_s[-1:], time.monotonic()]
         yield
         with self._changed:
@@ -51,16 +52,16 @@ class Visits:
 
     @property
     def patience_s(self) -> float:
-        """How long the next one is worth waiting for; 0 when nobody ever came."""
+        """How long the next one is worth waiting for."""
         if len(self._times_s) < 2:
-            return LAST_VISIT_S_MAX if self._times_s else 0.0
-        return min(LAST_VISIT_S_MAX, VISIT_PATIENCE * (self._times_s[1] - self._times_s[0]))
+            return PATIENCE_S_MAX
+        pace_s = self._times_s[1] - self._times_s[0]
+        return min(max(PATIENCE_S_MIN, VISIT_PATIENCE * pace_s), PATIENCE_S_MAX)
 
-    def await_next(self) -> bool:
-        """Wait for a visit that begins from now on to be answered; whether it came in time."""
+    def await_later(self, begun: int) -> None:
+        """Wait until one that began after so many others is answered."""
         with self._changed:
-            begun = self._begun
-            return self._changed.wait_for(lambda: self._answered > begun, self.patience_s)
+            self._changed.wait_for(lambda: self._answered > begun, self.patience_s)
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -95,10 +96,11 @@ def exporting(address: str | None, say: Callable[[str], None]) -> Iterator[Metri
     with serving(metrics.registry, address) as (url, visits):
         say(f"metrics at {url}")
         yield metrics
-        if visits.patience_s:
-            say(f"waiting up to {visits.patience_s:.1f} s for the last scrape; Ctrl-C ends that")
+        begun = visits.begun
+        if begun:
+            say(f"waiting up to {visits.patience_s:.0f} s for the last scrape; Ctrl-C ends that")
             with suppress(KeyboardInterrupt):
-                visits.await_next()
+                visits.await_later(begun)
 
 
 @contextmanager
