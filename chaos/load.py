@@ -24,6 +24,8 @@ T = TypeVar("T")
 
 KNOWN_BUGS = "known-bugs/"
 """Names of shipped experiments on known bugs of the stack begin so; their files lie in a folder of that name."""
+KUEUE = "kueue/"
+"""The same of those that ask for a cluster with a queue."""
 
 _MISFIT = re.compile(r"(?P<why>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
 
@@ -31,7 +33,7 @@ _MISFIT = re.compile(r"(?P<why>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
 def shipped() -> dict[str, str]:
     """Name -> YAML text of every experiment that comes with torchchaos."""
     root = resources.files("experiments")
-    folders = {"": root, KNOWN_BUGS: root / KNOWN_BUGS}
+    folders = {"": root, KUEUE: root / KUEUE, KNOWN_BUGS: root / KNOWN_BUGS}
     return {
         prefix + entry.name.removesuffix(".yaml"): entry.read_text()
         for prefix, folder in folders.items()

@@ -25,6 +25,7 @@ from tests.conftest import CHAOS, JOBS
 
 KUBE = os.environ.get("TORCHCHAOS_KUBE", "")
 FILE = os.environ.get("TORCHCHAOS_PLATFORM_FILE", "")
+MESHES = "monarchmeshes.monarch.pytorch.org"
 UP_S = 300.0
 RUN_S_MAX = 240.0
 TOY = ("--set", "workload.program=toyjob", "--set", "workload.recipe=toy", "--set", "workload.steps=100000")
@@ -46,6 +47,12 @@ class Cluster:
     def run(self, experiment: object, runs: Path, *args: object) -> subprocess.CompletedProcess[str]:
         where = ("--platform", "kubernetes", "--platform-file", self.file, "--runs", runs)
         return self.chaos("run", experiment, *where, *args)
+
+    def saying(self, folder: Path, **more: object) -> Cluster:
+        """The same cluster, with a platform file that says more."""
+        file = folder / "platform.yaml"
+        file.write_text(yaml.safe_dump({**yaml.safe_load(self.file.read_text()), **more}))
+        return Cluster(self.env, file, self.namespace)
 
     def left(self) -> str:
         """What of any run is in the job's namespace."""
@@ -107,13 +114,39 @@ def this_machine() -> dict[str, object]:
             "env": [{"name": "PYTHONPATH", "value": f"{CHECKOUT}:{JOBS}"}],
         },
     }
-    return {"job": program, "agent": program, "interfaces": {"control": "eth0", "data": "net1"}}
+    return {
+        "job": program,
+        "agent": program,
+        "interfaces": {"control": "eth0", "data": "net1"},
+        "node_interfaces": {"control": "eth0", "data": "eth1"},
+    }
 
 
 def until(met: Callable[[], bool], what: str, within_s: float = 60.0) -> None:
     began_s = time.monotonic()
     while not met():
         assert time.monotonic() - began_s < within_s, f"not within {within_s:g} s: {what}"
+
+
+@pytest.fixture(scope="module")
+def meshes(cluster: Cluster) -> Iterator[None]:
+    """The cluster knows meshes; nobody keeps them yet."""
+    definition = Path(KUBE, "monarchmesh-crd.yaml")
+    if not definition.is_file():
+        pytest.skip("set TORCHCHAOS_KUBE: its monarchmesh-crd.yaml is what the Monarch operator installs")
+    assert cluster.kubectl("apply", "--server-side", "-f", str(definition)).returncode == 0
+    until(lambda: cluster.kubectl("get", MESHES).returncode == 0, "meshes are known")
+    yield
+    cluster.kubectl("delete", "crd", MESHES)
+
+
+@pytest.fixture
+def operator(cluster: Cluster, meshes: None) -> Iterator[None]:
+    """Somebody keeps meshes."""
+    command = [sys.executable, "-m", "tests.kubernetes.mesh_operator"]
+    with subprocess.Popen(command, env=cluster.env, cwd=CHECKOUT) as program:
+        yield
+        program.kill()
 
 
 @pytest.fixture

@@ -2,51 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
-import yaml
 
-from tests.kubernetes.conftest import CHECKOUT, KUBE, TOY, Cluster, until
+from tests.kubernetes.conftest import MESHES, TOY
 
-CRD = Path(KUBE, "monarchmesh-crd.yaml")
-MESHES = "monarchmeshes.monarch.pytorch.org"
 TWO_NODES = ("--set", "topology.nodes=2")
-
-
-@pytest.fixture(scope="module")
-def meshes(cluster: Cluster) -> Iterator[None]:
-    """The cluster knows meshes; nobody keeps them yet."""
-    if not CRD.is_file():
-        pytest.skip("set TORCHCHAOS_KUBE: its monarchmesh-crd.yaml is what the Monarch operator installs")
-    assert cluster.kubectl("apply", "--server-side", "-f", str(CRD)).returncode == 0
-    until(lambda: cluster.kubectl("get", MESHES).returncode == 0, "meshes are known")
-    yield
-    cluster.kubectl("delete", "crd", MESHES)
-
-
-@pytest.fixture
-def operator(cluster: Cluster, meshes: None) -> Iterator[None]:
-    command = [sys.executable, "-m", "tests.kubernetes.mesh_operator"]
-    with subprocess.Popen(command, env=cluster.env, cwd=CHECKOUT) as program:
-        yield
-        program.kill()
-
-
-def with_layout(cluster: Cluster, folder: Path, **more: object) -> Cluster:
-    """The same cluster, with a platform file that says more."""
-    file = folder / "platform.yaml"
-    file.write_text(yaml.safe_dump({**yaml.safe_load(cluster.file.read_text()), **more}))
-    return Cluster(cluster.env, file, cluster.namespace)
 
 
 def test_without_the_operator_a_mesh_is_refused_with_what_to_type(cluster, tmp_path):
     if cluster.kubectl("get", "crd", MESHES).returncode == 0:
         pytest.skip("this cluster knows meshes")
-    done = with_layout(cluster, tmp_path, layout="mesh").run("steady", tmp_path / "runs", *TOY)
+    done = cluster.saying(tmp_path, layout="mesh").run("steady", tmp_path / "runs", *TOY)
     assert done.returncode == 64, done.stdout + done.stderr
     assert "layout mesh needs the Monarch operator" in done.stderr
     assert "type layout: statefulset" in done.stderr
@@ -55,7 +21,7 @@ def test_without_the_operator_a_mesh_is_refused_with_what_to_type(cluster, tmp_p
 
 @pytest.mark.parametrize("layout", ["mesh", "mesh-per-replica", "statefulset"])
 def test_a_lost_replica_comes_back_in_every_layout(cluster, operator, tmp_path, judged, layout):
-    done = with_layout(cluster, tmp_path, layout=layout).run("replica-lost", tmp_path / "runs", *TOY, *TWO_NODES)
+    done = cluster.saying(tmp_path, layout=layout).run("replica-lost", tmp_path / "runs", *TOY, *TWO_NODES)
     assert done.returncode == 0, done.stdout + done.stderr
     assert set(judged(tmp_path / "runs").values()) == {"PASS"}
     assert cluster.left() == ""
@@ -69,7 +35,7 @@ def test_where_the_operator_is_installed_one_mesh_has_all_replicas(cluster, oper
 
 
 def test_a_mesh_that_nobody_keeps_ends_the_run_with_what_is_missing(cluster, meshes, tmp_path):
-    done = with_layout(cluster, tmp_path, layout="mesh").run("steady", tmp_path / "runs", *TOY, *TWO_NODES)
+    done = cluster.saying(tmp_path, layout="mesh").run("steady", tmp_path / "runs", *TOY, *TWO_NODES)
     assert done.returncode == 2, done.stdout + done.stderr
     assert "the Monarch operator does not run" in done.stderr
     assert cluster.left() == ""

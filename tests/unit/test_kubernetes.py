@@ -190,3 +190,19 @@ def test_the_first_program_of_a_pod_fills_in_its_place_says_so_and_becomes_the_m
     assert f"'replica-0', 'c.x', '/proc/{said['pid']}/fd/1', '10.1.2.3', '{scratch}', 'net1'" in rest
     assert socket.gethostname() in rest
     assert "told" in rest, "the events of any process of the pod land in the container's output"
+
+
+def test_a_profile_is_what_the_platform_file_is_laid_over(tmp_path):
+    file = tmp_path / "platform.yaml"
+    file.write_text("{profile: oke, job: {image: a}, agent: {image: b}, replica: {pod: {tolerations: [{key: x}]}}}")
+    found = read(file)
+    assert found.replica.container["resources"]["limits"] == {"nvidia.com/gpu": 8, "nvidia.com/sriov-rdma-vf": 16}
+    assert found.replica.annotations["k8s.v1.cni.cncf.io/networks"].split(",") == ["sriov-rdma-vf"] * 16
+    assert [one["key"] for one in found.replica.pod["tolerations"]] == ["nvidia.com/gpu", "x"]
+    assert found.levels[0] == "oci.oraclecloud.com/rdma.hpc_island_id"
+    file.write_text("{profile: oka, job: {image: a}, agent: {image: b}}")
+    with pytest.raises(BadInput, match="unknown profile 'oka'; did you mean 'oke'"):
+        read(file)
+    file.write_text("{job: {image: a}, agent: {image: b}, queue: {name: q, required: a, preferred: b}}")
+    with pytest.raises(BadInput, match="required or preferred, not both"):
+        read(file)

@@ -1,5 +1,6 @@
 """The platform file: what of a cluster differs from site to site, as YAML. Everything has a default but the images.
 
+profile: oke
 namespace: torchchaos
 job: {image: registry.example/training:1, pod: {tolerations: [...]}}
 replica: {container: {resources: {limits: {nvidia.com/gpu: 8}}}}
@@ -19,12 +20,15 @@ import msgspec
 from msgspec import Meta
 
 from chaos.load import convert
-from chaos.model.errors import BadInput
+from chaos.model.errors import BadInput, near
 from chaos.model.injections import Interface
 from chaos.platforms.kubernetes.layout import Layout
 
 INTERFACES = {Interface.CONTROL: "eth0", Interface.DATA: "eth0"}
 """One network for both, unless the platform file says otherwise."""
+
+
+_PROFILES = Path(__file__).with_name("profiles")
 
 
 class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -100,7 +104,17 @@ def read(path: Path) -> Options:
         raise BadInput(f"--platform-file {path}: {error.strerror}") from None
     except msgspec.DecodeError as error:
         raise BadInput(f"{path} is no YAML: {error}") from None
+    if isinstance(data, dict) and "profile" in data:
+        data = laid_over(_profile(data.pop("profile"), path), data)
     return convert(data, Options, str(path))
+
+
+def _profile(name: object, path: Path) -> Any:
+    """What a kind of cluster has in common; the file is laid over it."""
+    known = {file.stem: file for file in _PROFILES.glob("*.yaml")}
+    if name not in known:
+        raise BadInput(f"{path}: unknown profile {name!r}; {near(str(name), known)}")
+    return msgspec.yaml.decode(known[str(name)].read_bytes())
 
 
 def laid_over(base: Any, more: Any) -> Any:

@@ -32,6 +32,8 @@ from chaos.platforms.kubernetes.options import Options
 from chaos.platforms.kubernetes.orders import Orders
 
 RENEWALS_PER_TTL = 3
+OF_OWN_NETWORKS = frozenset({"links", "names", "netem", "nft"})
+"""What faults need of a pod that has a network of its own."""
 Places = dict[str, dict[str, str]]
 API_LOST_S = 120.0
 """Longer than any outage of the API server that a run should live through."""
@@ -62,6 +64,8 @@ class KubernetesPlatform:
 
     def capabilities(self) -> frozenset[str]:
         found = frozenset.intersection(*self._agents.values())
+        if self._options.replica.pod.get("hostNetwork") or self._options.job.pod.get("hostNetwork"):
+            found -= OF_OWN_NETWORKS  # They would hit everybody on the node.
         return found | {"moves"} if self._layout is Layout.STATEFULSET_PER_REPLICA else found
 
     def deploy(self, deployment: Deployment, emit: Emit) -> AbstractAsyncContextManager[Cluster]:
