@@ -137,6 +137,19 @@ def test_an_image_that_is_not_there_ends_the_run_with_its_name(cluster, tmp_path
     assert cluster.left() == ""
 
 
+def test_a_quota_that_is_exceeded_ends_the_run_with_the_server_s_words(cluster, tmp_path):
+    assert cluster.kubectl("create", "quota", "none", "--hard=pods=0").returncode == 0
+    try:
+        done = cluster.run("steady", tmp_path / "runs", *TOY)
+    finally:
+        cluster.kubectl("delete", "quota", "none")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "got no pod within 15 s: " in done.stderr
+    assert "exceeded quota: none" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert cluster.left() == ""
+
+
 def as_user(cluster: Cluster, folder: Path, name: str) -> Cluster:
     """The same cluster for a service account that has no rights of its own."""
     cluster.kubectl("create", "serviceaccount", name)
