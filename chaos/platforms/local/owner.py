@@ -46,9 +46,13 @@ def owner_of(name: str) -> str | None:
 
 
 def is_dead(owner: str) -> bool:
-    """Whether the keeper is surely gone. One from another pid namespace is never surely gone: it cannot be seen."""
-    namespace, pid, started = owner.split("-")
-    if namespace != _pid_namespace():
+    """Whether the keeper is surely gone. One from another pid namespace is never surely gone: it cannot be seen.
+
+    Nor is what is no keeper's name: a pod of a cluster on this machine has a marker of its own.
+    """
+    namespace, _, life = owner.partition("-")
+    pid, _, started = life.partition("-")
+    if namespace != _pid_namespace() or not (pid.isdecimal() and started.isdecimal()):
         return False
     found = stat(int(pid))
     return found is None or found[0] in "ZX" or found[3] != int(started)
