@@ -207,8 +207,8 @@ def _check_floor(where: str, planned: PlannedFault, plan: Plan) -> None:
         )
 
 
-def replicas_hit(planned: PlannedFault, topology: Topology, targets: tuple[str, ...] = ()) -> tuple[str, ...]:
+def replicas_hit(planned: PlannedFault, topology: Topology) -> tuple[str, ...]:
     """The replicas among the targets, or on the nodes that are targets."""
-    targets = targets or planned.targets or topology.members("replica")[: planned.hits]
+    targets = planned.targets or topology.members("replica")[: planned.hits]
     on_nodes = {member for target in targets for member in topology.on(target)}
     return tuple(member for member in topology.members("replica") if member in targets or member in on_nodes)

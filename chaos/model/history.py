@@ -96,6 +96,10 @@ class History:
     def replicas(self) -> list[Member]:
         return [self.members[name] for name in sorted(self._replicas)]
 
+    def spared(self, targets: tuple[str, ...]) -> list[Member]:
+        """The replicas that are neither among the targets nor on a node among them, wherever they live by now."""
+        return [one for one in self.replicas if one.name not in targets and one.node not in targets]
+
     def alive(self, target: str) -> bool:
         """Whether a member lives; a node always does."""
         return target not in self.members or self.members[target].alive
@@ -141,8 +145,9 @@ class History:
 
     def _apply_member(self, member: Member, event: AnyEvent) -> None:
         match event:
-            case MemberStarted(address=address, incarnation=incarnation):
+            case MemberStarted(address=address, incarnation=incarnation, node=node):
                 member.incarnation, member.address, member.activity = incarnation, address, Activity.STARTING
+                member.node = node
             case MemberExited(incarnation=incarnation) if incarnation >= member.incarnation:
                 member.activity = Activity.DOWN
                 self._heals.pop(member.name, None)

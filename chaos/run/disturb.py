@@ -52,7 +52,7 @@ from chaos.model.injections import (
 )
 from chaos.model.plan import Plan, PlannedFault
 from chaos.model.ports import Cluster, Hold, InjectionRefused
-from chaos.plan import aimed, replicas_hit
+from chaos.plan import aimed
 from chaos.run.recorder import RUNNER, Recorder
 
 INJECT_TIMEOUT_S = 30.0
@@ -190,10 +190,9 @@ class Disturber:
             chance = random.Random(f"{self._plan.experiment.seed}/{fault.id}")
             targets = draw(self._recorder.history.holders(fault.role), fault.hits, chance)
         injections = fault.injections or aimed(fault.fault, fault.args, targets, self._plan.topology)
-        hit = replicas_hit(fault, self._plan.topology, targets)
         floor = self._plan.quorum_floor if fault.removes else 0
         await self._recorder.until(
-            lambda history: _left(history, hit) >= floor and all(_can_strike(one, history) for one in injections)
+            lambda history: _left(history, targets) >= floor and all(_can_strike(one, history) for one in injections)
         )
         return targets, injections
 
@@ -315,6 +314,6 @@ def _can_strike(injection: Injection, history: History) -> bool:
     return member.alive and not (of_trainer and member.activity is Activity.STARTING)
 
 
-def _left(history: History, hit: tuple[str, ...]) -> int:
+def _left(history: History, targets: tuple[str, ...]) -> int:
     """Replicas that would train on if those were hit."""
-    return sum(replica.activity is Activity.TRAINING and replica.name not in hit for replica in history.replicas)
+    return sum(replica.activity is Activity.TRAINING for replica in history.spared(targets))
