@@ -8,9 +8,11 @@ It first gives back what a predecessor on the same ledger held. SIGTERM: everyth
 from __future__ import annotations
 
 import argparse
+import importlib
 import logging
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -18,6 +20,7 @@ import anyio
 from chaos.agent.ledger import Ledger, LedgerHeld
 from chaos.agent.lifetime import hold_until_signal
 from chaos.platforms.kubernetes.agent.heartbeat import beat
+from chaos.platforms.kubernetes.agent.keeper import keep
 from chaos.platforms.kubernetes.agent.orders import Orders
 from chaos.platforms.kubernetes.agent.pods import NodePods
 from chaos.platforms.kubernetes.client import connect
@@ -26,8 +29,18 @@ from chaos.platforms.local import kernel
 CLONE_NEWCGROUP = 0x02000000
 
 
-async def run(node: str, ledger: Ledger) -> None:
-    """Until a signal asks for the end."""
+def serve(node: str, folder: Path) -> int:
+    """Until a signal asks for the end; the exit status."""
+    try:
+        ledger = Ledger(folder)
+    except LedgerHeld as error:
+        print(error, file=sys.stderr)
+        return 1
+    anyio.run(_serve, node, ledger)
+    return 0
+
+
+async def _serve(node: str, ledger: Ledger) -> None:
     kube = connect()
     await hold_until_signal(
         ledger,
@@ -51,14 +64,9 @@ def main() -> int:
     parser.add_argument("--ledger", type=Path, required=True, help="folder of the ledger, in the node's memory")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
-    try:
-        ledger = Ledger(arguments.ledger)
-    except LedgerHeld as error:
-        print(error, file=sys.stderr)
-        return 1
     see_all_groups()
-    anyio.run(run, arguments.node, ledger)
-    return 0
+    importlib.import_module("kubernetes.config")  # Takes half a second, which a successor need not spend.
+    return keep(partial(serve, arguments.node, arguments.ledger))
 
 
 if __name__ == "__main__":
