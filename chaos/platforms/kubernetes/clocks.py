@@ -1,17 +1,43 @@
-"""Times as they stand in a Lease."""
+"""Times as they stand in a Lease, and how far the clocks of nodes are from ours."""
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from datetime import datetime
 
+SAMPLES = 16
+"""Heartbeats that count: clocks drift, and are set."""
 
-def micro_time() -> str:
-    """The wall clock now."""
-    now_s = time.time()
+
+def micro_time(ahead_s: float = 0.0) -> str:
+    """The wall clock now, of one that is so far ahead."""
+    now_s = time.time() + ahead_s
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now_s)) + f".{int(now_s % 1 * 1e6):06}Z"
 
 
 def age_s(renew_time: str) -> float:
     """Seconds since then by our wall clock."""
     return time.time() - datetime.fromisoformat(renew_time).timestamp()
+
+
+class Skews:
+    """How far the wall clock of each node is ahead of ours, from its agent's heartbeats as they come.
+
+    One that comes late makes the node's clock seem behind, never ahead; so the most that was seen counts, and it is
+    too little by the shortest time that a heartbeat took.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, deque[float]] = {}
+        self._last: dict[str, str] = {}
+
+    def heard(self, node: str, renew_time: str) -> None:
+        """A heartbeat, now. The first may be as old as it likes: only a change tells when it was made."""
+        last, self._last[node] = self._last.get(node), renew_time
+        if last not in (None, renew_time):
+            self._seen.setdefault(node, deque(maxlen=SAMPLES)).append(-age_s(renew_time))
+
+    def ahead_s(self, node: str) -> float:
+        """0 where nothing is known yet."""
+        return max(self._seen.get(node, (0.0,)))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
@@ -20,6 +21,7 @@ from chaos.model.ports import Deployment, Emit, Hold, PlatformLost
 from chaos.model.topology import Restart
 from chaos.platforms.kubernetes.arrival import Arrivals
 from chaos.platforms.kubernetes.client import Kube, KubeError, Object
+from chaos.platforms.kubernetes.clocks import Skews
 from chaos.platforms.kubernetes.disturb import Disturbances, Start
 from chaos.platforms.kubernetes.entry import ENTERED
 from chaos.platforms.kubernetes.layout import Keeper, Keepers, Kind
@@ -32,11 +34,16 @@ from chaos.platforms.kubernetes.objects import (
     Names,
 )
 from chaos.platforms.kubernetes.orders import Orders
+from chaos.platforms.kubernetes.preflight import AGENT, AGENTS
 
 STOP_SLACK_S = 10.0
 """For the API server and the kubelet to come to it, on top of the grace that the pods have."""
 HOPELESS = ("ErrImageNeverPull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError")
 BACK_OFF = "CrashLoopBackOff"
+SKEW_S_MAX = 1.0
+"""A clock that is further off is told of."""
+
+log = logging.getLogger(__name__)
 
 _ENTERED = f'{{"kind": "{ENTERED}"'.encode()
 
@@ -69,6 +76,8 @@ class KubernetesCluster:
         epoch_wall_s = time.time() - (time.monotonic() - deployment.epoch_mono_s)
         self._roles = deployment.workload.members()
         self._lives = Lives(self._roles, epoch_wall_s)
+        self._skews = Skews()
+        self._skewed: set[str] = set()
         self._pods: dict[str, Pod] = {}
         lives, pods = self._lives, self._pods
         self._disturbances = Disturbances(kube, names, keepers, orders, lives, pods, nodes, start)
@@ -82,6 +91,7 @@ class KubernetesCluster:
         """Until cancelled. PlatformLost when a pod can never start."""
         async with anyio.create_task_group() as self._tasks:
             self._tasks.start_soon(self._orders.follow)
+            self._tasks.start_soon(self._kube.follow, AGENTS, self._beat, self._beat, {"labelSelector": AGENT})
             self._tasks.start_soon(self._arrivals.watch)
             query = {"labelSelector": self._names.selector}
             await self._kube.follow(f"{self._names.core}/pods", self._pod_seen, self._pod_gone, query)
@@ -117,6 +127,17 @@ class KubernetesCluster:
                     await self._kube.merge(f"{self._names.sets}/{keeper.name}", {"spec": {"replicas": 0}})
                 case Kind.MESH:  # A mesh has one replica at least.
                     await self._kube.delete(f"{self._names.meshes}/{keeper.name}")
+
+    def _beat(self, item: Object) -> None:
+        node = item["metadata"]["name"]
+        self._skews.heard(node, item["spec"]["renewTime"])
+        ahead_s = self._skews.ahead_s(node)
+        if abs(ahead_s) > SKEW_S_MAX and node not in self._skewed:
+            self._skewed.add(node)
+            log.warning(
+                "the clock of %s is %.1f s %s this one; times of its members are set right by that",
+                *(node, abs(ahead_s), "ahead of" if ahead_s > 0 else "behind"),
+            )
 
     def _pod_seen(self, item: Object) -> None:
         meta, uid = item["metadata"], item["metadata"]["uid"]
@@ -158,7 +179,10 @@ class KubernetesCluster:
         pod = self._pods[uid]
         if line.startswith(_ENTERED):
             self._begin(pod, line)
-        elif pod.life is not None and line.startswith(b"{") and b'"kind"' in line and b'"mono_s"' in line:
+        elif line.startswith(b"{") and b'"kind"' in line and b'"mono_s"' in line:
+            if pod.life is None:
+                self._lost(uid, "an event could be read only after the end of its life had been told")
+                return
             for event in pod.life.lines.line(line):
                 if isinstance(event, TrainerStarted):
                     pod.life.trainer = event.pid
@@ -172,6 +196,7 @@ class KubernetesCluster:
         except msgspec.MsgspecError as error:
             self._lost(pod.uid, f"the first line of a life cannot be read: {error}")
             return
+        entered = msgspec.structs.replace(entered, wall_s=entered.wall_s - self._skews.ahead_s(pod.node))
         node = self._nodes.get(pod.node, pod.node)
         life, started = self._lives.begin(entered, pod.name, pod.uid, pod.node, node, pod.since_s, self._now_s())
         pod.life = life

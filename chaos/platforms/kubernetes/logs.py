@@ -54,6 +54,7 @@ class PodLog:
         self._number = 0
         self._over_mono_s: float | None = None
         self._whole = False
+        self._unread = False
 
     def update(self, pod: Object) -> None:
         """The pod as it is now."""
@@ -65,8 +66,12 @@ class PodLog:
         self._gone = True
         self._wake()
 
-    async def killed(self) -> None:
-        """Its node has seen every process of the container's present life gone: read the rest and tell its end."""
+    async def killed(self, unread: bool = False) -> None:
+        """Its node has seen every process of the container's present life gone: read the rest and tell its end.
+
+        `unread`: the log cannot be had now; the rest is read when the next life begins.
+        """
+        self._unread = unread
         number = self._number
         self._killed.add(number)
         self._wake()
@@ -79,6 +84,10 @@ class PodLog:
             await self._until(lambda: self._gone or self._begun())
             if not self._begun():
                 return
+            if self._unread:
+                self._unread = False
+                with suppress(KubeError):
+                    await self._stream(previous="true")
             await self._read()
             self._ended(self._exit_status(), self._over_mono_s or time.monotonic())
             self._number += 1
@@ -93,11 +102,11 @@ class PodLog:
             with anyio.move_on_after(STATUS_S):  # Broken off; or over, of which the pod's status is about to tell.
                 await self._until(lambda: self._over() or self._gone)
         for _ in range(REST_TRIES):
-            if not self._whole and not self._gone:
+            if not self._whole and not self._gone and not self._unread:
                 with suppress(KubeError):
                     await self._rest()
                 await anyio.sleep(0 if self._whole else RETRY_S)
-        if not self._whole and not self._gone:
+        if not self._whole and not self._gone and not self._unread:
             self._lost(f"the rest of an ended life's log could not be read in {REST_TRIES} tries")
         if self._restarts() > self._number + 1:
             self._lost(f"{self._restarts() - self._number - 1} lives ended before their logs could be read")
@@ -111,11 +120,11 @@ class PodLog:
 
         async def end_when_over() -> None:
             await self._until(lambda: self._over() or self._gone)
-            if self._over():
+            if self._over() and not self._unread:
                 with suppress(KubeError):
                     await self._rest()
                     tasks.cancel_scope.cancel()
-            await anyio.sleep(GONE_TAIL_S)
+            await anyio.sleep(0 if self._unread else GONE_TAIL_S)
             tasks.cancel_scope.cancel()
 
         async with anyio.create_task_group() as tasks:
