@@ -46,7 +46,8 @@ class Site(msgspec.Struct, frozen=True):
     """One life of a member, or a node. What is None or missing does not exist there.
 
     `groups` maps a version 1 controller to its directory; `unified` is the version 2 directory, for every controller
-    that `groups` does not name. `folder` lies on the file system that disk faults hit. `machine`: it is the very node
+    that `groups` does not name. `folder` lies on the file system that disk faults hit, `disk` on the disk that is slowed,
+    where that is another one. `machine`: it is the very node
     that the injector lives on, and its interfaces are its own; `process` is its kubelet then.
     """
 
@@ -57,4 +58,5 @@ class Site(msgspec.Struct, frozen=True):
     groups: dict[str, str] = {}
     unified: str | None = None
     folder: str | None = None
+    disk: str | None = None
     machine: bool = False

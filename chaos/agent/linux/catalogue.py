@@ -41,7 +41,7 @@ def resource(grant: Grant) -> Resource:
         case MemoryLimit():
             return MemoryV1(site.groups["memory"]) if "memory" in site.groups else MemoryV2(_unified(site, "memory"))
         case IoLimit():
-            folder = _folder(site)
+            folder = site.disk or _folder(site)
             return IoV1(site.groups["blkio"], folder) if "blkio" in site.groups else IoV2(_unified(site, "io"), folder)
         case Freeze():
             return Freezer(site.unified) if site.unified else Processes(site)

@@ -73,6 +73,14 @@ class Kube:
     async def get(self, path: str, **query: object) -> Object:
         return await self.ask("GET", path, query=query)
 
+    async def silent(self, path: str, within_s: float, **query: object) -> bool:
+        """Whether nothing is to be had there in time, or the server itself cannot reach what it is asked for."""
+        try:
+            _read(await self._run(partial(self._request, "GET", path, None, query, "", within_s)))
+        except KubeError as error:
+            return error.status in (0, *range(500, 600))
+        return False
+
     async def create(self, path: str, body: Object) -> Object:
         return await self.ask("POST", path, body)
 
@@ -174,6 +182,7 @@ class Kube:
         body: Object | None,
         query: Mapping[str, object],
         kind: str,
+        answer_s: float = ANSWER_S,
     ) -> urllib3.BaseHTTPResponse:
         headers = {"Accept": "application/json", "User-Agent": "torchchaos"} | ({"Content-Type": kind} if kind else {})
         url = f"{self.host}{path}" + (f"?{urlencode(query)}" if query else "")
@@ -181,7 +190,7 @@ class Kube:
         if token:
             headers["Authorization"] = token
         data = None if body is None else json.dumps(body).encode()
-        wait = urllib3.Timeout(connect=CONNECT_S, read=ANSWER_S)
+        wait = urllib3.Timeout(connect=CONNECT_S, read=answer_s)
         try:
             response: urllib3.BaseHTTPResponse = self._pool.request(
                 method, url, body=data, headers=headers, timeout=wait, preload_content=False

@@ -8,13 +8,28 @@ from functools import partial
 
 import anyio
 
-from chaos.model.injections import Delete, Drain, Evict, HeldInjection, Launch, OneShot, Proof, Signal
+from chaos.model.injections import (
+    Delete,
+    Drain,
+    Drop,
+    Evict,
+    FreezeKubelet,
+    HeldInjection,
+    Launch,
+    LinkDown,
+    NodeDown,
+    NoNames,
+    OneShot,
+    Proof,
+    Signal,
+)
 from chaos.model.ports import Hold, InjectionRefused
 from chaos.model.topology import CONTROL_NODE
 from chaos.platforms.kubernetes.client import Kube, KubeError
 from chaos.platforms.kubernetes.layout import Keeper, Keepers, Kind
 from chaos.platforms.kubernetes.lives import Life, Lives
 from chaos.platforms.kubernetes.logs import Pod
+from chaos.platforms.kubernetes.nodes import Nodes
 from chaos.platforms.kubernetes.objects import Names, affinity
 from chaos.platforms.kubernetes.orders import Orders
 
@@ -24,6 +39,7 @@ DRAIN_GRACE_S = 5.0
 LAUNCH_S = 60.0
 """For a member on demand to be started and to say that its trainer runs."""
 LOOK_S = 0.02
+DNS_PORT = 53
 
 Start = Callable[[Keeper], Awaitable[None]]
 """Makes what keeps members alive."""
@@ -50,6 +66,7 @@ class Disturbances:
         self._lives = lives
         self._pods = pods
         self._nodes = nodes
+        self._whole = Nodes(kube, names, orders, lives, pods, nodes)
         self._start = start
 
     async def inject(self, injection: OneShot) -> Proof:
@@ -57,14 +74,16 @@ class Disturbances:
         pod = self._pods[life.uid]
         match injection:
             case Delete():
-                evidence = await self._orders.once(injection, life)
+                evidence = await self._orders.once(injection, self._orders.of(life))
                 with anyio.move_on_after(READ_S):
                     await pod.log.killed()
                 await self.replace(pod)
             case Evict(grace_s=grace_s):
-                evidence = await self._orders.once(injection, life, partial(self._evict, life, grace_s))
+                evidence = await self._orders.once(
+                    injection, self._orders.of(life), partial(self._evict, life, grace_s)
+                )
             case Signal():
-                evidence = await self._orders.once(injection, life)
+                evidence = await self._orders.once(injection, self._orders.of(life))
         return Proof(life.member, life.incarnation, evidence)
 
     def hold(self, injection: HeldInjection, for_s: float) -> AbstractAsyncContextManager[Hold]:
@@ -73,7 +92,20 @@ class Disturbances:
                 return self._drain(injection.target)
             case Launch():
                 return self._launch(injection.target)
-        return self._orders.hold(injection, self._lives.alive(injection.target), self._lives.addresses())
+            case NodeDown():
+                return self._whole.down(injection.target)
+            case FreezeKubelet():
+                return self._whole.freeze_kubelet(injection)
+            case LinkDown() if injection.target in self._whole:
+                return self._whole.link_down(injection, for_s)
+            case _ if injection.target in self._whole:
+                return self._whole.together(injection)
+            case NoNames(names=()):
+                injection = Drop(injection.target, ports=(DNS_PORT,))
+            case NoNames():
+                raise InjectionRefused("a pod asks one name server for every name: all of them fail, or none")
+        asked = self._orders.of(self._lives.alive(injection.target))
+        return self._orders.hold(injection, asked, self._lives.addresses())
 
     @asynccontextmanager
     async def _drain(self, node: str) -> AsyncIterator[Hold]:

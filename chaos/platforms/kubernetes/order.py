@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import enum
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
+from chaos.agent.wire import TTL_S_MAX
 from chaos.model.injections import Injection
 from chaos.platforms.kubernetes.objects import GROUP, VERSION
 
@@ -15,31 +18,41 @@ FINALIZER = f"{GROUP}/revert"
 
 
 class Target(msgspec.Struct, frozen=True):
-    """One life of a member: its pod by unique id, its processes by their pids in the pod, its interfaces by role."""
+    """One life of a member: its pod by unique id, its processes by their pids in the pod, its interfaces by role. Or a
+    node: it has no pod, and `nics` are its own.
+    """
 
     member: str
-    incarnation: int
-    pod: str
-    uid: str
-    pid: int
-    trainer: int | None
     nics: dict[str, str]
+    incarnation: int = 0
+    pod: str = ""
+    uid: str = ""
+    pid: int = 0
+    trainer: int | None = None
 
 
 class Spec(msgspec.Struct, frozen=True):
-    """`peers` are the addresses behind the names in a Drop. `run` is the name of the Lease that has to be renewed."""
+    """`peers` are the addresses behind the names in a Drop. `run` is the name of the Lease that has to be renewed.
+
+    `alone_s` is for what cuts the agent off from the API server: it is held for so long by the agent's clock, whether
+    or not a renewal is seen. `again`: a container that is ended may be started again.
+    """
 
     node: str
     run: str
     target: Target
     injection: Injection
     peers: dict[str, tuple[str, ...]] = {}
+    alone_s: Annotated[float, Meta(ge=0, le=TTL_S_MAX)] = 0.0
+    again: bool = False
 
 
 class State(enum.Enum):
     ASKED = ""
     READY = "Ready"
-    """The agent sees the target's processes and waits for their end, which is for others to bring about."""
+    """The agent sees the target's processes and waits for their end, which is for others to bring about; or it begins
+    what cuts it off, and is not heard again before that has ended.
+    """
     IN_FORCE = "InForce"
     REFUSED = "Refused"
     LOST = "Lost"

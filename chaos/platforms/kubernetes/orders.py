@@ -28,10 +28,24 @@ async def _nothing() -> None:
     """The agent does it all."""
 
 
-class Orders:
-    """The runner's hand on the agents of one run. `owner` is the run's Lease."""
+class Asked(msgspec.Struct, frozen=True):
+    """Of whom something is asked, on which node; `alone_s` and `again` as in `Spec`."""
 
-    def __init__(self, kube: Kube, names: Names, owner: Object, nics: dict[str, str]) -> None:
+    node: str
+    target: Target
+    alone_s: float = 0.0
+    again: bool = False
+
+
+class Orders:
+    """The runner's hand on the agents of one run. `owner` is the run's Lease; interfaces by role are those of pods, and
+    of nodes as far as they are known.
+    """
+
+    def __init__(
+        self, kube: Kube, names: Names, owner: Object, nics: dict[str, str], node_nics: dict[str, str]
+    ) -> None:
+        self.node_nics = node_nics
         self._kube = kube
         self._names = names
         self._owner = owner
@@ -46,9 +60,18 @@ class Orders:
         query = {"labelSelector": self._names.selector}
         await self._kube.follow(self._names.injections, self._seen, self._ended, query)
 
-    async def once(self, injection: OneShot, life: Life, act: Callable[[], Awaitable[None]] = _nothing) -> str:
+    def of(self, life: Life) -> Asked:
+        """What lives one life."""
+        pids = life.entered.pid, life.trainer
+        return Asked(life.node, Target(life.member, self._nics, life.incarnation, life.pod, life.uid, *pids))
+
+    def node(self, name: str, node: str) -> Asked:
+        """A node itself, which the plan calls `name`."""
+        return Asked(node, Target(name, self.node_nics))
+
+    async def once(self, injection: OneShot, asked: Asked, act: Callable[[], Awaitable[None]] = _nothing) -> str:
         """Have it done: the evidence. `act` is the caller's own part, for which the agent then waits."""
-        name = await self._create(injection, life, {})
+        name = await self._create(injection, asked, {})
         try:
             if (await self._answer(name, State.ASKED)).state is State.READY:
                 await act()
@@ -60,15 +83,20 @@ class Orders:
 
     @asynccontextmanager
     async def hold(
-        self, injection: HeldInjection, life: Life, addresses: dict[str, tuple[str, ...]]
+        self,
+        injection: HeldInjection,
+        asked: Asked,
+        addresses: dict[str, tuple[str, ...]] | None = None,
+        see: Callable[[], Awaitable[str]] | None = None,
     ) -> AsyncIterator[Hold]:
-        """Keep an injection on a life. `addresses` are those of every member, by name."""
+        """Keep an injection. `addresses` are those of every member, by name. `see` proves what its agent cannot."""
         peers = injection.peers if isinstance(injection, Drop) else ()
-        name = await self._create(injection, life, {peer: addresses.get(peer, ()) for peer in peers})
+        name = await self._create(injection, asked, {peer: (addresses or {}).get(peer, ()) for peer in peers})
         held: Hold | None = None
         try:
             status = await self._answer(name, State.ASKED)
-            held = Hold(status.order or name, Proof(life.member, life.incarnation, status.evidence))
+            evidence = await see() if see is not None and status.state is State.READY else status.evidence
+            held = Hold(status.order or name, Proof(asked.target.member, asked.target.incarnation, evidence))
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._watch, name, held)
                 try:
@@ -77,12 +105,11 @@ class Orders:
                     tasks.cancel_scope.cancel()
         finally:
             with anyio.CancelScope(shield=True):
-                await self._release(name, life, held)
+                await self._release(name, asked, held)
 
-    async def _create(self, injection: Injection, life: Life, peers: dict[str, tuple[str, ...]]) -> str:
+    async def _create(self, injection: Injection, asked: Asked, peers: dict[str, tuple[str, ...]]) -> str:
         name = f"{self._names.run}-{next(self._numbers)}"
-        target = Target(life.member, life.incarnation, life.pod, life.uid, life.entered.pid, life.trainer, self._nics)
-        spec = Spec(life.node, self._names.run, target, injection, peers)
+        spec = Spec(asked.node, self._names.run, asked.target, injection, peers, asked.alone_s, asked.again)
         body = owned(self._names, self._owner, "Injection", API_VERSION, name)
         body["metadata"]["finalizers"] = [FINALIZER] if isinstance(injection, Held) else []
         try:
@@ -108,12 +135,13 @@ class Orders:
             await self._changed.wait()
         held.trouble = self._status(name).reason
 
-    async def _release(self, name: str, life: Life, held: Hold | None) -> None:
+    async def _release(self, name: str, asked: Asked, held: Hold | None) -> None:
         """Give it back, and get the proof; from the agent's successor if need be."""
-        why = f"the agent of the node did not prove the end within {AGENT_S:g} s"
+        within_s = AGENT_S + asked.alone_s
+        why = f"the agent of the node did not prove the end within {within_s:g} s"
         try:
             await self._kube.delete(f"{self._names.injections}/{name}")
-            with anyio.move_on_after(AGENT_S):
+            with anyio.move_on_after(within_s):
                 while name not in self._gone and self._status(name).state is not State.REVERTED:
                     await self._changed.wait()
         except KubeError as error:
@@ -122,7 +150,7 @@ class Orders:
             return
         status = self._status(name)
         if status.state is State.REVERTED:
-            held.reverted = Proof(life.member, life.incarnation, status.evidence)
+            held.reverted = Proof(asked.target.member, asked.target.incarnation, status.evidence)
         else:
             held.trouble = held.trouble or status.reason or why
 

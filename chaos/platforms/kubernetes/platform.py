@@ -81,7 +81,7 @@ class KubernetesPlatform:
             lease = await kube.create(names.leases, objects.lease(names, _holder(), micro_time()))
         except KubeError as error:
             raise PlatformLost(str(error)) from error
-        orders = Orders(kube, names, lease, options.nics())
+        orders = Orders(kube, names, lease, options.nics(), options.node_nics())
         keepers = Keepers(names.run, deployment.workload, deployment.topology, self._layout)
         planned = {one.member: nodes[one.node] for one in deployment.topology.placements}
         plan_names = {node: planned for planned, node in nodes.items()}

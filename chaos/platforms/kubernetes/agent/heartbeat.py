@@ -9,13 +9,17 @@ import shutil
 import anyio
 import msgspec
 
+from chaos.platforms.kubernetes.agent import machine
 from chaos.platforms.kubernetes.agent.facts import FACTS, facts
 from chaos.platforms.kubernetes.client import Kube, KubeError
 from chaos.platforms.kubernetes.clocks import micro_time
 from chaos.platforms.kubernetes.preflight import AGENT, CAPABILITIES, SYSTEM
 from chaos.platforms.local import cgroups
 
-BEAT_S = 5.0
+BEAT_S = 2.0
+"""Often, since a runner that has just begun learns the node's clock from it."""
+_LIMITS = {"cpu": "cpu", "memory": "memory", "io": "io", "blkio": "io"}
+"""What controllers of either version limit."""
 
 log = logging.getLogger(__name__)
 
@@ -40,15 +44,15 @@ async def beat(kube: Kube, node: str) -> None:
 
 
 def capabilities() -> frozenset[str]:
-    """By the names of `injections.needs`. Not here: what is done to whole nodes, and to names; nor slow disks, since a
-    pod's folder is in memory.
-    """
+    """By the names of `injections.needs`."""
     found = {"disk", "freeze", "launch", "links"}
     if shutil.which("nft"):
-        found.add("nft")
+        found |= {"names", "nft"}
+    if machine.kubelet():
+        found |= {"kubelet", "nodes"}
     if os.path.isdir("/sys/module/sch_netem"):
         found.add("netem")
     for hierarchy in cgroups.hierarchies():
         if os.access(hierarchy.mount, os.W_OK):
-            found |= {f"cgroup.{name}" for name in hierarchy.controllers if name in ("cpu", "memory")}
+            found |= {f"cgroup.{_LIMITS[name]}" for name in hierarchy.controllers if name in _LIMITS}
     return frozenset(found)

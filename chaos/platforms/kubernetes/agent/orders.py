@@ -24,7 +24,7 @@ from chaos.agent.wire import Grant
 from chaos.model.injections import Delete, Evict, FaultPoint, KernelInjection, Process, Signal
 from chaos.model.ports import InjectionRefused
 from chaos.platforms import faultpoints
-from chaos.platforms.kubernetes.agent import processes
+from chaos.platforms.kubernetes.agent import machine, processes
 from chaos.platforms.kubernetes.agent.pods import NodePods
 from chaos.platforms.kubernetes.client import Kube, KubeError, Object
 from chaos.platforms.kubernetes.entry import SCRATCH
@@ -139,8 +139,9 @@ class Orders:
         match injection:
             case Delete():
                 evidence = await processes.end(self._pods, target)
-                assert self._tasks is not None
-                self._tasks.start_soon(processes.keep_dead, self._pods, target)
+                if not order.spec.again:
+                    assert self._tasks is not None
+                    self._tasks.start_soon(processes.keep_dead, self._pods, target)
                 await self._say(order, Status(State.IN_FORCE, evidence))
             case Evict(grace_s=grace_s):
                 await self._see_end(order, grace_s + EVICTION_SLACK_S)
@@ -151,6 +152,8 @@ class Orders:
                 await self._say(order, Status(State.IN_FORCE, await processes.send(self._pods, target, pid, number)))
             case FaultPoint():
                 await self._hold_at_point(order, injection)
+            case _ if isinstance(injection, KernelInjection) and order.spec.alone_s:
+                await self._hold_alone(order, injection)
             case _ if isinstance(injection, KernelInjection):
                 await self._hold(order, injection)
             case _:
@@ -171,8 +174,7 @@ class Orders:
     async def _hold(self, order: Order, injection: KernelInjection) -> None:
         """Under a lease of this machine's, renewed whenever the run's Lease is seen renewed."""
         self._check_alive(order)
-        grant = Grant(order.name, LEASE_TTL_S, injection, self._pods.site(order.spec.target), order.spec.peers)
-        reply = await self._leases.grant(grant, client=0)
+        reply = await self._leases.grant(self._grant(order, injection, LEASE_TTL_S), client=0)
         await self._say(order, Status(State.IN_FORCE, reply.evidence))
         told = self._renewed_mono_s.get(order.run)
         while not order.deleted:
@@ -183,6 +185,22 @@ class Orders:
                 if reply.error:
                     await self._say(order, Status(State.LOST, reply.evidence, reply.error))
                     return
+
+    async def _hold_alone(self, order: Order, injection: KernelInjection) -> None:
+        """Where it cuts this agent off from the API server: announced, then held for the time that was asked for."""
+        self._check_alive(order)
+        grant = self._grant(order, injection, order.spec.alone_s)
+        await self._say(order, Status(State.READY))
+        in_force = (await self._leases.grant(grant, client=0)).evidence
+        with anyio.move_on_after(order.spec.alone_s):
+            while not order.deleted:
+                await order.changed.wait()
+        await self._say(order, Status(State.REVERTED, f"{await self._give_back(order)}; before, {in_force}"))
+
+    def _grant(self, order: Order, injection: KernelInjection, ttl_s: float) -> Grant:
+        target = order.spec.target
+        site = self._pods.site(target) if target.uid else machine.site(target)
+        return Grant(order.name, ttl_s, injection, site, order.spec.peers)
 
     async def _hold_at_point(self, order: Order, injection: FaultPoint) -> None:
         """The trainer keeps the time of its orders; this renews them while the run's Lease is renewed."""

@@ -22,6 +22,10 @@ from chaos.platforms.kubernetes.order import Target
 _ALL_PODS = re.compile(r"^(.*?/kubepods[^/]*)/")
 _A_POD = re.compile(r"pod[0-9a-f]{8}[-_]")
 _CONTROLLERS = ("cpu", "memory", "blkio")
+_OWN_ONLY = "blkio"
+"""Version 1 of it holds for the processes of a group and not for those of groups below: the container's own is set."""
+_ON_DISK = "/etc/hosts"
+"""The kubelet's file: it lies where containers' layers and volumes without a medium lie, on the node's disk."""
 
 
 class NodePods:
@@ -35,6 +39,8 @@ class NodePods:
 
     def find(self, target: Target, pid: int) -> int:
         """The process that has `pid` in the target's pod, as this node numbers it. NotInForce when it is gone."""
+        if not target.uid:
+            raise NotInForce(f"{target.member} is a node: aim at its members")
         for group in self._groups(target.uid):
             for number in members(group):
                 with suppress(OSError):
@@ -57,16 +63,25 @@ class NodePods:
         ticks = started(pid)
         if ticks is None:
             raise NotInForce(f"the main process of {target.pod} has ended")
-        groups = {name: _up_to(path, target.uid) for name, path in _directories(pid).items()}
+        own = _directories(pid)
+        groups = {name: path if name == _OWN_ONLY else _up_to(path, target.uid) for name, path in own.items()}
         folder = f"/proc/{pid}/root{SCRATCH}/disk"
         return Site(
             name=target.member,
             incarnation=target.incarnation,
             process=MainProcess(pid, ticks),
-            nics={Interface(role): _nic(pid, name) for role, name in target.nics.items()},
+            nics={Interface(role): _nic(self._sandbox(target, pid), name) for role, name in target.nics.items()},
             groups={name: path for name, path in groups.items() if name},
             unified=groups.get("") if len(groups) == 1 else None,
             folder=folder if _in_memory(pid) else None,
+            disk=f"/proc/{pid}/root{_ON_DISK}",
+        )
+
+    def _sandbox(self, target: Target, pid: int) -> int:
+        """The process that holds the pod's namespaces: they outlive the container, and so does what is done to them."""
+        inside = set(self.container(pid))
+        return next(
+            (other for group in self._groups(target.uid) for other in members(group) if other not in inside), pid
         )
 
     def _groups(self, uid: str) -> Iterator[str]:
