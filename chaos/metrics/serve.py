@@ -23,7 +23,7 @@ from chaos.model.errors import BadInput
 LOOPBACK = "127.0.0.1"
 VISIT_PATIENCE = 2.0
 """Prometheus comes at an even pace; the wait for it ends at so many times that, within these bounds."""
-PATIENCE_S_MIN = 5.0
+PATIENCE_S_MIN = 10.0
 PATIENCE_S_MAX = 60.0
 REQUEST_S_MAX = 5.0
 
