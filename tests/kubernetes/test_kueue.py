@@ -69,7 +69,9 @@ def kueue(cluster: Cluster) -> Iterator[Cluster]:
     pinned = f"nodeSelector: {{kubernetes.io/hostname: {nodes[-1]}}}\n      serviceAccountName: kueue-controller"
     text = manifests.read_text().replace("@BIN@", str(programs))
     text = text.replace("serviceAccountName: kueue-controller", pinned)
-    assert cluster.kubectl("apply", "--server-side", "-f", "-", text=text).returncode == 0
+    apply = ["kubectl", "apply", "--server-side", "-f", "-"]  # In many namespaces, each named in the manifests.
+    done = subprocess.run(apply, env=cluster.env, capture_output=True, text=True, timeout=120, input=text)
+    assert done.returncode == 0, done.stderr
     system = ("-n", "kueue-system")
     ready = ("rollout", "status", "deploy/kueue-controller-manager", "--timeout=50s")
     until(lambda: cluster.kubectl(*system, *ready).returncode == 0, "Kueue runs", within_s=150)
