@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from chaos import registry
 from chaos.api import CpuLimit, Monitor, events
+from chaos.check import Judges
 from chaos.metrics.fold import Metrics
 from chaos.model.gate import Gate, GateExperiment, GateRun, Reading
 from chaos.model.history import History
@@ -295,8 +296,10 @@ def series(metrics: Metrics) -> int:
 def bound(plan: Plan) -> int:
     """What `dashboards/README.md` says of one experiment."""
     faults = {fault.fault for fault in plan.faults}
-    targets = len(plan.topology.placements) + len(plan.topology.nodes())
-    return 100 + 20 * len(plan.topology.placements) + len(faults) * (230 + 2 * targets)
+    members = len(plan.topology.placements)
+    targets = members + len(plan.topology.nodes())
+    monitors = len(Judges(plan).monitors)
+    return 30 + 4 * monitors + 20 * members + len(faults) * (230 + 2 * targets)
 
 
 def test_there_are_no_more_series_than_said(run: recorded.Recorded) -> None:
