@@ -197,10 +197,20 @@ class KubernetesCluster:
             self._lost(pod.uid, f"the first line of a life cannot be read: {error}")
             return
         entered = msgspec.structs.replace(entered, wall_s=entered.wall_s - self._skews.ahead_s(pod.node))
-        node = self._nodes.get(pod.node, pod.node)
+        node = self._named(pod)
         life, started = self._lives.begin(entered, pod.name, pod.uid, pod.node, node, pod.since_s, self._now_s())
         pod.life = life
         self._emit(msgspec.structs.replace(started, place=self._places.get(pod.node, {})))
+
+    def _named(self, pod: Pod) -> str:
+        """What the plan calls a pod's node. Where a queue chooses the nodes, one gets the name that its first member's
+        has in the plan, or another that is free.
+        """
+        if pod.node not in self._nodes:
+            places = sorted(self._deployment.topology.placements, key=lambda place: place.member != pod.member)
+            free = [place.node for place in places if place.node not in self._nodes.values()]
+            self._nodes[pod.node] = free[0] if free else pod.node
+        return self._nodes[pod.node]
 
     def _ended(self, uid: str, status: int, at_mono_s: float) -> None:
         pod = self._pods[uid]

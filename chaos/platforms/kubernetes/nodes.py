@@ -56,15 +56,15 @@ class Nodes:
         self._orders = orders
         self._lives = lives
         self._pods = pods
-        self._nodes = {name: node for node, name in planned.items()}
+        self._planned = planned
         self._nics = orders.node_nics
 
     def __contains__(self, name: str) -> bool:
-        return name in self._nodes
+        return name in self._planned.values()
 
     def on(self, name: str) -> list[Life]:
         """The lives on a node."""
-        return [life for life in self._lives.values() if life.node == self._nodes[name]]
+        return [life for life in self._lives.values() if self._planned.get(life.node) == name]
 
     @asynccontextmanager
     async def freeze_kubelet(self, injection: FreezeKubelet) -> AsyncIterator[Hold]:
@@ -155,7 +155,8 @@ class Nodes:
                     held.reverted = Proof(name, 0, "; ".join(proofs))
 
     def _asked(self, name: str) -> Asked:
-        return self._orders.node(name, self._nodes[name])
+        (node,) = (node for node, planned in self._planned.items() if planned == name)
+        return self._orders.node(name, node)
 
 
 def part(injection: HeldInjection, member: str, of: int) -> HeldInjection:

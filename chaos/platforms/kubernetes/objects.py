@@ -194,8 +194,8 @@ def _pod(
         # The pause container is PID 1 then, and adopts and collects what a member leaves behind.
         "shareProcessNamespace": True,
         "terminationGracePeriodSeconds": CONTROLLER_GRACE_S if keeper.role == CONTROLLER else MEMBER_GRACE_S,
-        # The plan's nodes and no other.
-        "affinity": affinity(nodes),
+        # The plan's nodes and no other; none if the queue chooses.
+        "affinity": affinity(nodes) if nodes else {},
         "topologySpreadConstraints": _spread(names, keeper),
         # A job has no business with the API server.
         "automountServiceAccountToken": False,

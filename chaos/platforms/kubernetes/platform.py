@@ -84,10 +84,13 @@ class KubernetesPlatform:
         orders = Orders(kube, names, lease, options.nics(), options.node_nics())
         keepers = Keepers(names.run, deployment.workload, deployment.topology, self._layout)
         planned = {one.member: nodes[one.node] for one in deployment.topology.placements}
-        plan_names = {node: planned for planned, node in nodes.items()}
+        # With a queue, it is the queue that chooses the nodes of replicas.
+        known = {name: node for name, node in nodes.items() if options.queue is None or name == CONTROL_NODE}
+        plan_names = {node: name for name, node in known.items()}
 
         async def start(keeper: Keeper) -> None:
-            where = sorted({planned[member] for member in keeper.members})
+            chosen = options.queue is not None and keeper.queued
+            where = [] if chosen else sorted({planned[member] for member in keeper.members})
             body = objects.keeper(names, lease, keeper, where, deployment, options)
             await kube.create(names.keepers(keeper.kind), body)
 
