@@ -51,6 +51,7 @@ from chaos.run.runner import stack
 
 EXIT_MACHINE = 2
 EXIT_BAD_INPUT = 64
+_INTERRUPTED = 130
 
 app = typer.Typer(
     help="Chaos and resilience testing for fault-tolerant PyTorch training.",
@@ -271,6 +272,8 @@ def main() -> None:
     except (MachineUnfit, PlatformLost, journal.JournalBroken) as error:
         status = _refuse(str(error), EXIT_MACHINE)
     except (typer.Abort, KeyboardInterrupt):
+        status = _INTERRUPTED
+    if status == _INTERRUPTED:  # As Typer, too, ends what was interrupted.
         status = _refuse("interrupted", EXIT_MACHINE)
     sys.exit(status if isinstance(status, int) else 0)
 

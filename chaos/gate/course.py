@@ -39,6 +39,7 @@ Execute = Callable[[Experiment, Path, float], tuple[Path, Verdict, Ended]]
 
 
 Say = Callable[[str], None]
+_INTERRUPTED = "interrupted"
 
 
 @dataclass(frozen=True)
@@ -106,28 +107,42 @@ def check_resumable(before: Gate, now: Gate, folder: Path) -> None:
 
 def go(gate: Gate, orders: Orders) -> Gate:
     """Make the runs that are missing, and judge. Raises what a platform raises when it breaks."""
-    began_mono_s = time.monotonic()
-    spent_before_s = gate.spent_s
-    gate = _judged(gate, orders)
-    end = ""
-    while (entry := _next(gate, orders)) is not None:
-        left_s = orders.budget_s - (time.monotonic() - began_mono_s)
-        experiment = _experiment(gate, entry)
-        if left_s <= _usual_s(experiment, orders):
-            end = f"the budget of {orders.budget_s:g} s is used up"
-            break
-        run, ended = _run(entry, experiment, orders, left_s)
-        if ended is not Ended.DONE:
-            end = "interrupted" if ended is Ended.INTERRUPTED else f"the budget of {orders.budget_s:g} s is used up"
-            break
-        gate = _with(gate, entry, run)
-        spent_s = spent_before_s + time.monotonic() - began_mono_s
-        gate = _judged(msgspec.structs.replace(gate, spent_s=spent_s), orders)
-        _say_run(run, entry, gate, orders)
-        _keep(gate, orders)
-    gate = _ended(gate, orders, end)
+    course = _Course(gate, orders)
+    try:
+        end = course.run()
+    except KeyboardInterrupt:  # Between two runs; one that goes on takes signals itself.
+        end = _INTERRUPTED
+    gate = _ended(course.gate, orders, end)
     _keep(gate, orders)
     return gate
+
+
+class _Course:
+    """The gate so far."""
+
+    def __init__(self, gate: Gate, orders: Orders) -> None:
+        self.gate = _judged(gate, orders)
+        self._orders = orders
+        self._began_mono_s = time.monotonic() - gate.spent_s
+        self._until_mono_s = time.monotonic() + orders.budget_s
+
+    def run(self) -> str:
+        """Run after run; why it stopped before the outcome was decided, nothing if it did not."""
+        orders = self._orders
+        used_up = f"the budget of {orders.budget_s:g} s is used up"
+        while (entry := _next(self.gate, orders)) is not None:
+            left_s = self._until_mono_s - time.monotonic()
+            experiment = _experiment(self.gate, entry)
+            if left_s <= _usual_s(experiment, orders):
+                return used_up
+            run, ended = _run(entry, experiment, orders, left_s)
+            if ended is not Ended.DONE:
+                return _INTERRUPTED if ended is Ended.INTERRUPTED else used_up
+            spent = msgspec.structs.replace(self.gate, spent_s=time.monotonic() - self._began_mono_s)
+            self.gate = _judged(_with(spent, entry, run), orders)
+            _keep(self.gate, orders)
+            _say_run(run, entry, self.gate, orders)
+        return ""
 
 
 def _keep(gate: Gate, orders: Orders) -> None:
@@ -219,7 +234,7 @@ def _ended(gate: Gate, orders: Orders, end: str) -> Gate:
             name, run = invalid[-1]
             end = f"{counted(len(invalid), 'run')} proved nothing, the last of {name}: {run.reasons[0]}"
         reason = f"{end}; {reason}" if end else f"not enough to tell: {reason}"
-    return msgspec.structs.replace(gate, reason=reason, notes=notes, complete=end != "interrupted")
+    return msgspec.structs.replace(gate, reason=reason, notes=notes, complete=end != _INTERRUPTED)
 
 
 def _with(gate: Gate, entry: Entry, run: GateRun) -> Gate:
