@@ -24,7 +24,6 @@ from chaos.model.events import (
     RunEnded,
     Step,
 )
-from chaos.model.history import History
 from chaos.model.injections import Held
 from chaos.model.lives import Hit
 from chaos.model.past import Past
@@ -88,13 +87,16 @@ class Faults:
             families.away.labels(name, replica).set(0)
             families.due.labels(name, replica).set(0)
 
-    def see(self, event: AnyEvent, history: History) -> None:
-        past = history.past
+    def see_commit(self, event: Step, past: Past) -> None:
+        """A committed step of a replica, before drain."""
+        if self._waits:
+            self._go_on(event, past)
+        if self._away:
+            self._come_back(event, past)
+
+    def see(self, event: AnyEvent, past: Past) -> None:
+        """Any other event."""
         match event:
-            case Step():
-                if event.committed and (self._away or self._waits) and event.t_s < past.drain_s:
-                    self._go_on(event, past)
-                    self._come_back(event, past)
             case FaultStarted():
                 self._start(event)
             case InjectionInForce():

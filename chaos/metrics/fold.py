@@ -41,8 +41,8 @@ from chaos.model.plan import Plan
 from chaos.model.ports import Watcher
 from chaos.model.verdict import Outcome, Verdict
 
-GROWTH = 1.05
-"""Goodput is over the whole run, so it is made anew when the run has grown by a twentieth: that costs the same for
+GROWTH = 1.1
+"""Goodput is over the whole run, so it is made anew when the run has grown by a tenth: that costs the same for
 each step of a run of any length."""
 
 
@@ -190,6 +190,7 @@ class _Fold:
         self._began_s = 0.0
         self._frontier = families.step.labels(self._name)
         self._mismatched: set[int] = set()
+        self._step = 0
         self._goodput_from = 2
         """The step from which on goodput is made anew."""
         self._set_out()
@@ -213,11 +214,12 @@ class _Fold:
             replica.does(Activity.DOWN)
 
     def see(self, event: AnyEvent, history: History) -> None:
+        if isinstance(event, Step):
+            if event.t_s < history.past.drain_s and event.member in self._replicas:
+                self._see_step(event, self._replicas[event.member], history)
+            return
         member = history.members.get(event.member)
         match event:
-            case Step():
-                if event.t_s < history.past.drain_s:
-                    self._see_step(event, history)
             case _ if member is not None:
                 self._see_member(event, member)
             case RunStarted():
@@ -233,22 +235,21 @@ class _Fold:
                 self._goodput(history)
             case _:
                 pass
-        if member is not None and member.name in self._replicas:
-            self._replicas[member.name].does(member.activity)
-        self._faults.see(event, history)
+        self._faults.see(event, history.past)
 
-    def _see_step(self, event: Step, history: History) -> None:
-        replica = self._replicas.get(event.member)
-        if replica is None:
-            return
+    def _see_step(self, event: Step, replica: _Replica, history: History) -> None:
         replica.step(event, self._began_s)
+        replica.does(history.members[event.member].activity)
         if not event.committed:
             return
-        self._frontier.set(history.frontier)
+        if history.frontier > self._step:
+            self._step = history.frontier
+            self._frontier.set(self._step)
         if event.digest is not None:
             self._compare(event, history)
-        if history.frontier >= self._goodput_from:
+        if self._step >= self._goodput_from:
             self._goodput(history)
+        self._faults.see_commit(event, history.past)
 
     def _see_member(self, event: AnyEvent, member: Member) -> None:
         families, replica = self._families, self._replicas.get(member.name)
@@ -262,6 +263,8 @@ class _Fold:
                 replica.heals.inc()
             case _:
                 pass
+        if replica is not None:
+            replica.does(member.activity)
 
     def _start(self, event: RunStarted) -> None:
         families, experiment = self._families, self._plan.experiment
@@ -291,7 +294,7 @@ class _Fold:
 
     def _goodput(self, history: History) -> None:
         """As the monitor has it, of the run so far."""
-        self._goodput_from = int(history.frontier * GROWTH) + 1
+        self._goodput_from = int(self._step * GROWTH) + 1
         kind = registry.monitors()["goodput"]
         measures = kind(self._plan, kind.limits()).conclude(history).measures
         families, name = self._families, self._name
