@@ -8,6 +8,8 @@ the beginning of the run, whose lives began, how long a dead pod's successor too
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -16,21 +18,41 @@ import pytest
 from chaos.journal import NAME, Reading
 from chaos.model.events import InjectionInForce, MemberStarted
 from chaos.model.verdict import Verdict
-from tests.kubernetes.conftest import TOY, cluster, judged, meshes, operator  # noqa: F401
+from tests.kubernetes.conftest import TOY, Cluster, cluster, meshes, operator  # noqa: F401
 from tests.kubernetes.test_kueue import LAYOUTS, RACK, TWO, Told, foreign, kueue, queued  # noqa: F401
 
 LEVEL = ("--set", f"monitors.placement.level={RACK}", "--set", "quiesce.timeout_s=15")
 
 
-@pytest.mark.parametrize("scenario", ["14 of 16 free", "pod death"])
+@contextmanager
+def with_room(cluster: Cluster, scenario: str) -> Iterator[None]:  # noqa: F811
+    """Sixteen GPUs on two nodes; two of them taken, or eight more on a third."""
+    if scenario == "14 of 16 free":
+        with foreign(cluster, 2):
+            yield
+        return
+    labels = {"example.com/pool": "gpus", RACK: "r0"} if scenario == "node lost, a spare" else {}
+    node = cluster.kubectl("get", "nodes", "-o", "jsonpath={.items[-1:].metadata.name}").stdout
+    cluster.kubectl("label", "node", node, *(f"{name}={value}" for name, value in labels.items()))
+    yield
+    cluster.kubectl("label", "node", node, *(f"{name}-" for name in labels))
+
+
+EXPERIMENTS = {
+    "14 of 16 free": "steady",
+    "pod death": "kueue/pod-lost",
+    "node lost, a spare": "kueue/node-lost-with-spare",
+    "node lost, no spare": "kueue/node-lost-without-spare",
+}
+
+
+@pytest.mark.parametrize("scenario", EXPERIMENTS)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_row(kueue, operator, tmp_path, layout, scenario):  # noqa: F811
     asked, runs = queued(kueue, tmp_path, layout), tmp_path / "runs"
-    if scenario == "pod death":
-        done = asked.run("kueue/pod-lost", runs, *TOY, *TWO, *LEVEL)
-    else:
-        with foreign(kueue, 2):
-            done = asked.run("steady", runs, *TOY, *TWO)
+    judging = () if scenario == "14 of 16 free" else LEVEL
+    with with_room(kueue, scenario):
+        done = asked.run(EXPERIMENTS[scenario], runs, *TOY, *TWO, *judging)
     told = Told.by(runs)
     admitted = ", ".join(f"{member} {at_s:.1f} s" for member, at_s in sorted(told.admitted.items())) or "nobody"
     print(f"| {layout} | {scenario} | {admitted} | {', '.join(told.begun) or 'nobody'} | {ending(runs, done.stderr)} |")

@@ -26,7 +26,7 @@ RIGHTS = (
     ("", "services", "create list delete"),
     ("apps", "statefulsets", "create list patch delete"),
     ("monarch.pytorch.org", "monarchmeshes", "create list delete"),
-    ("kueue.x-k8s.io", "workloads", "list watch"),
+    ("kueue.x-k8s.io", "workloads", "list watch delete"),
     ("coordination.k8s.io", "leases", "create list patch delete"),
     (GROUP, "injections", "create list watch delete"),
 )

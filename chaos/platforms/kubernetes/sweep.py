@@ -11,13 +11,15 @@ import anyio
 from chaos.model.ports import PlatformLost
 from chaos.platforms.kubernetes.client import Kube, KubeError
 from chaos.platforms.kubernetes.clocks import age_s
-from chaos.platforms.kubernetes.objects import RUN, Names
+from chaos.platforms.kubernetes.objects import KUEUE, RUN, Names
 
 DEAD_S = 60.0
 """Far longer than the Lease's time to live: clocks of two machines are compared here."""
 REMOVE_S = 60.0
 POLL_S = 0.1
 GRACE_S = 1
+QUEUE_HOLDS = f"{KUEUE}/managed"
+"""Finalizer of a pod that a queue admits. It waits for a successor of the dead one, unless the claim is withdrawn."""
 
 
 async def find_dead(kube: Kube, namespace: str) -> list[Names]:
@@ -75,4 +77,11 @@ async def _remove_once(kube: Kube, names: Names) -> list[str]:
             if "deletionTimestamp" not in meta or (path == pods and meta["deletionGracePeriodSeconds"] > GRACE_S):
                 options = {"gracePeriodSeconds": GRACE_S} if path == pods else {"propagationPolicy": "Background"}
                 await kube.delete(f"{path}/{meta['name']}", options)
+            elif QUEUE_HOLDS in meta.get("finalizers", []):
+                await _withdraw(kube, names, meta["labels"][f"{KUEUE}/pod-group-name"])
     return left
+
+
+async def _withdraw(kube: Kube, names: Names, claim: str) -> None:
+    version = (await kube.get(f"/apis/{KUEUE}"))["preferredVersion"]["groupVersion"]
+    await kube.delete(f"/apis/{version}/namespaces/{names.namespace}/workloads/{claim}")
