@@ -191,8 +191,8 @@ class Faults:
     def _come_back(self, event: Step, past: Past) -> None:
         """A replica that is away is back once it commits with a peer, after the fault has ended."""
         for member, hit in list(self._away.items()):
-            ended = self._active[hit.fault_id].ended
-            if ended and any(commit.member == member for commit in past.kept(event.step)):
+            fault = self._active.get(hit.fault_id)
+            if (fault is None or fault.ended) and any(commit.member == member for commit in past.kept(event.step)):
                 way = self._way_back(hit, past)
                 if way is not None:
                     phases = {name.removesuffix("_s"): value for name, value in way.phases().items()}
@@ -232,8 +232,8 @@ class Faults:
             self._close(fault_id)
 
     def _of(self, fault_id: str) -> tuple[str, str]:
-        """The labels of a fault."""
-        return self._experiment, self._names[fault_id]
+        """The labels of a fault; a journal may hold one that was not planned."""
+        return self._experiment, self._names.get(fault_id, "unknown")
 
 
 def _observe(family: Histogram, labels: tuple[str, str], phases: Mapping[str, float | None]) -> None:

@@ -50,10 +50,10 @@ class Metrics:
     """All metrics of a process, collected without the time at which each began to exist here, which tells nothing."""
 
     def __init__(self) -> None:
-        registry = CollectorRegistry()
-        self.families = Families(registry)
+        dated = CollectorRegistry()
+        self.families = Families(dated)
         self.registry = CollectorRegistry()
-        self.registry.register(_Undated(registry))
+        self.registry.register(_Undated(dated))
         self._infos: dict[str, tuple[str, ...]] = {}
         """Experiment -> the labels of its newest run."""
 
@@ -107,6 +107,8 @@ class Metrics:
 
 
 class _Undated(Collector):
+    """What another collector has, without those times."""
+
     def __init__(self, collector: Collector) -> None:
         self._collector = collector
 

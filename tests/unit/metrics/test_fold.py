@@ -7,6 +7,8 @@ from math import isfinite
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from chaos import registry
@@ -18,9 +20,17 @@ from chaos.model.history import History
 from chaos.model.plan import Plan
 from chaos.model.verdict import Finding, Outcome, Verdict
 from tests.golden import recorded
+from tests.mutations import score  # noqa: F401
+from tests.mutations.mutation import MUTATIONS, NotHere
 from tests.unit.monitors.journals import Story, frozen, frozen_and_back, lost, lost_and_back, node_off_and_back, steady
 
 Value = float | None
+
+
+LEFT_OUT = (
+    events.RunStarted, events.FaultStarted, events.InjectionInForce, events.InjectionReverted, events.FaultEnded,
+    events.MemberStarted, events.MemberExited, events.TrainerStarted, events.Quorum, events.HealEnded, events.Step,
+)  # fmt: skip
 
 
 class Told:
@@ -333,3 +343,22 @@ def test_names_follow_the_conventions() -> None:
         assert "_ms" not in row.name and "_mb" not in row.name
         assert row.meaning.endswith(".")
         assert row.labels[0] in ("experiment", "gate")
+
+
+@settings(max_examples=60, deadline=None)
+@given(name=st.sampled_from(recorded.names()), mutation=st.sampled_from(sorted(MUTATIONS)), seed=st.integers(0, 99))
+def test_whatever_a_journal_holds_it_is_counted(name: str, mutation: str, seed: int) -> None:
+    """A live run is not ended by those who watch it."""
+    try:
+        run = MUTATIONS[mutation].applied(recorded.load(name), seed)
+    except NotHere:
+        return
+    Told(run.plan, run.events).metrics.judged(run.plan, run.verdict())
+
+
+@settings(max_examples=30, deadline=None)
+@given(name=st.sampled_from(recorded.names()), left_out=st.sets(st.sampled_from(list(LEFT_OUT)), min_size=1))
+def test_what_is_missing_from_a_journal_ends_nothing(name: str, left_out: set[type[events.Event]]) -> None:
+    run = recorded.load(name)
+    got = Told(run.plan, [event for event in run.events if not isinstance(event, tuple(left_out))])
+    assert series(got.metrics) <= bound(run.plan)
