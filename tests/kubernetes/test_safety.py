@@ -144,7 +144,7 @@ def test_a_quota_that_is_exceeded_ends_the_run_with_the_server_s_words(cluster, 
     finally:
         cluster.kubectl("delete", "quota", "none")
     assert done.returncode == 2, done.stdout + done.stderr
-    assert "got no pod within 15 s: " in done.stderr
+    assert "got 1 pod too few within 30 s: " in done.stderr
     assert "exceeded quota: none" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert cluster.left() == ""

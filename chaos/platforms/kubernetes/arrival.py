@@ -13,13 +13,14 @@ import anyio
 
 from chaos.model.events import Admission, MemberWaits
 from chaos.model.ports import Emit, PlatformLost
+from chaos.model.wording import counted
 from chaos.platforms.kubernetes.client import Kube, KubeError, Object
-from chaos.platforms.kubernetes.layout import Keepers, Kind
+from chaos.platforms.kubernetes.layout import Keeper, Keepers, Kind
 from chaos.platforms.kubernetes.objects import KUEUE, Names
 from chaos.platforms.kubernetes.options import Queue
 
-POD_S = 15.0
-"""For a keeper to make the first pod: what the API server refuses it, it tries again in vain."""
+POD_S = 30.0
+"""For a keeper to make its pods: what the API server refuses it, it tries again in vain."""
 GATED = "SchedulingGated"
 
 
@@ -35,7 +36,7 @@ class Arrivals:
         self._queue = queue
         self._emit = emit
         self._clock = clock
-        self._awaited = {keeper.name: keeper for keeper in keepers if not keeper.on_demand}
+        self._awaited = {member for keeper in keepers if not keeper.on_demand for member in keeper.members}
         self._waiting: dict[str, str] = {}
         """Member -> why it has no place."""
         self._claims: dict[str, Admission] = {}
@@ -44,7 +45,7 @@ class Arrivals:
 
     def seen(self, member: str, pod: Object) -> None:
         """A pod as it is now."""
-        self._awaited.pop(self._keepers.of(member).name, None)
+        self._awaited.discard(member)
         scheduled: Object = next(
             (one for one in pod["status"].get("conditions", []) if one["type"] == "PodScheduled"), {}
         )
@@ -62,16 +63,22 @@ class Arrivals:
         """Until cancelled. PlatformLost when somebody does not come in time."""
         async with anyio.create_task_group() as tasks:
             if self._queue is not None:
-                version = (await self._kube.get(f"/apis/{KUEUE}"))["preferredVersion"]["groupVersion"]
-                path = f"/apis/{version}/namespaces/{self._names.namespace}/workloads"
-                tasks.start_soon(self._kube.follow, path, self._claim, self._claim_gone)
+                tasks.start_soon(self._kube.follow, await self._workloads(), self._claim, self._claim_gone)
                 tasks.start_soon(self._admission, self._queue)
             with anyio.move_on_after(POD_S):
                 await self._until(lambda: not self._awaited)
-            for name, keeper in self._awaited.items():
-                raise PlatformLost(await self._why(name, keeper.kind))
+            if self._awaited:
+                raise PlatformLost(await self._why(self._keepers.of(min(self._awaited))))
 
-    async def _why(self, name: str, kind: Kind) -> str:
+    async def _workloads(self) -> str:
+        try:
+            version = (await self._kube.get(f"/apis/{KUEUE}"))["preferredVersion"]["groupVersion"]
+        except KubeError as error:
+            raise PlatformLost(f"the queue cannot be watched: {error}") from error
+        return f"/apis/{version}/namespaces/{self._names.namespace}/workloads"
+
+    async def _why(self, keeper: Keeper) -> str:
+        name, kind = keeper.name, keeper.kind
         if kind is Kind.MESH and not await self._exists(f"{self._names.sets}/{name}"):
             return (
                 f"MonarchMesh {name} got no StatefulSet within {POD_S:g} s: the Monarch operator does not run; start "
@@ -82,7 +89,8 @@ class Arrivals:
             query = f"involvedObject.name={name},reason=FailedCreate"
             found = await self._kube.get(f"{self._names.core}/events", fieldSelector=query)
             refusal = next((item["message"] for item in reversed(found["items"])), refusal)
-        return f"{kind.value} {name} got no pod within {POD_S:g} s: {refusal}"
+        number = len(self._awaited & set(keeper.members))
+        return f"{kind.value} {name} got {counted(number, 'pod')} too few within {POD_S:g} s: {refusal}"
 
     async def _exists(self, path: str) -> bool:
         try:
