@@ -9,6 +9,7 @@ import sys
 from itertools import product
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 from hypothesis import given
@@ -23,8 +24,8 @@ from chaos.plan import plan
 from chaos.platforms.kubernetes import entry, install
 from chaos.platforms.kubernetes.layout import Keepers, Kind, Layout
 from chaos.platforms.kubernetes.lives import Entered, Lives
-from chaos.platforms.kubernetes.options import Options, Program, laid_over, read
-from chaos.platforms.kubernetes.platform import place
+from chaos.platforms.kubernetes.options import Options, Overlay, Program, laid_over, read
+from chaos.platforms.kubernetes.platform import KubernetesPlatform, place
 from chaos.platforms.kubernetes.preflight import RIGHTS
 
 OPTIONS = Options(job=Program("job:1"), agent=Program("agent:1", python="/opt/python"))
@@ -206,3 +207,11 @@ def test_a_profile_is_what_the_platform_file_is_laid_over(tmp_path):
     file.write_text("{job: {image: a}, agent: {image: b}, queue: {name: q, required: a, preferred: b}}")
     with pytest.raises(BadInput, match="required or preferred, not both"):
         read(file)
+
+
+def test_on_the_host_s_network_faults_on_links_are_refused_and_only_sets_of_their_own_can_be_moved():
+    able = {"node-a": frozenset({"disk", "links", "nft"}), "node-b": frozenset({"disk", "links"})}
+    apart = KubernetesPlatform(OPTIONS, Layout.STATEFULSET_PER_REPLICA, able, {})
+    assert apart.capabilities() == {"disk", "links", "moves"}
+    hosted = msgspec.structs.replace(OPTIONS, replica=Overlay(pod={"hostNetwork": True}))
+    assert KubernetesPlatform(hosted, Layout.MESH, able, {}).capabilities() == {"disk"}
