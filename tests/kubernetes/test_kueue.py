@@ -1,6 +1,7 @@
 """Kueue: what it admits, when, and what comes back after a pod death, whoever keeps the replicas.
 
-Two nodes of eight fake GPUs in one rack, a third for the control plane; each replica asks for eight.
+Two nodes of eight fake GPUs in one rack, a third for the control plane; each replica asks for eight. The whole table,
+layout by scenario: tests/benchmarks/kubernetes_kueue.py.
 """
 
 from __future__ import annotations
@@ -136,9 +137,7 @@ def foreign(cluster: Cluster, gpus: int) -> Iterator[None]:
     cluster.kubectl("delete", "pod", "foreign", "--ignore-not-found")
 
 
-@pytest.mark.parametrize(
-    ("layout", "number"), [("mesh", 0), ("statefulset", 0), ("pod group", 0), ("mesh-per-replica", 1)]
-)
+@pytest.mark.parametrize(("layout", "number"), [("mesh", 0), ("mesh-per-replica", 1)])
 def test_with_14_of_16_gpus_free_only_meshes_of_their_own_begin_without_the_others(
     kueue, operator, tmp_path, layout, number
 ):
@@ -153,10 +152,9 @@ def test_with_14_of_16_gpus_free_only_meshes_of_their_own_begin_without_the_othe
     assert kueue.left() == ""
 
 
-@pytest.mark.parametrize("layout", ["mesh", "statefulset", "mesh-per-replica"])
-def test_a_dead_pod_s_successor_gets_its_place_without_queueing_again(kueue, operator, tmp_path, judged, layout):
+def test_a_dead_pod_s_successor_gets_its_place_without_queueing_again(kueue, operator, tmp_path, judged):
     level = ("--set", f"monitors.placement.level={RACK}")
-    done = queued(kueue, tmp_path, layout).run("kueue/pod-lost", tmp_path / "runs", *TOY, *TWO, *level)
+    done = queued(kueue, tmp_path, "mesh").run("kueue/pod-lost", tmp_path / "runs", *TOY, *TWO, *level)
     assert done.returncode == 0, done.stdout + done.stderr
     assert judged(tmp_path / "runs")["placement"] == "PASS"
     told = Told.by(tmp_path / "runs")
