@@ -2,7 +2,7 @@
 
 On loopback unless an address says otherwise: whoever can reach it can read the names of the job's members.
 A run ends when Prometheus is not looking, so the last word would be lost. Whoever came for metrics before is waited for
-once more, about as long as it took between two visits, and at most a minute.
+once more: for twice the time between two visits, and at most a minute.
 """
 
 from __future__ import annotations
