@@ -1,0 +1,136 @@
+"""How often a gate errs, and what it finds: outcomes of the shipped smoke gate for jobs of known truth.
+
+    python -m tests.benchmarks.gate_errors [--gates 2000]
+
+The first table is exact. The second and third draw the numbers of each run, with a seed; the third goes through the
+whole gate, its early stops included, for the shipped core as it was measured and for cores that got worse.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from math import comb
+from pathlib import Path
+
+from chaos.gate import bounds, course
+from chaos.gate.baseline import Baseline, Measured
+from chaos.gate.course import Ended, Orders
+from chaos.gate.suite import Suite, read
+from chaos.model.experiment import Experiment
+from chaos.model.verdict import Finding, Outcome, Verdict
+
+LIMIT_SHARES = (0, 1, 5, 10, 25, 50, 75, 90, 95, 100)
+TIMES = (1.0, 1.25, 1.5, 1.75, 2.0, 3.0)
+NOISES = (0.05, 0.1, 0.25)
+GAP_S, RECOVERY_S, EFFICIENCY = 1.2, 8.0, 0.98
+"""The shipped core's, of `replica-lost` on two cores."""
+
+
+@dataclass(frozen=True)
+class Core:
+    """What a run of a job measures, each number with some noise; `breaks` of its runs fail."""
+
+    name: str
+    gap_s: float = GAP_S
+    recovery_s: float = RECOVERY_S
+    efficiency: float = EFFICIENCY
+    breaks: float = 0.0
+
+    def run(self, chance: random.Random, noise: float) -> Verdict:
+        broken = chance.random() < self.breaks
+        outcome = Outcome.FAIL if broken else Outcome.PASS
+        findings = (
+            Finding("survivors_continue", Outcome.PASS, "", {"gap_s": self.gap_s * chance.lognormvariate(0, noise)}),
+            Finding("replicas_rejoin", outcome, "", {"recovery_s": self.recovery_s * chance.lognormvariate(0, noise)}),
+            Finding("goodput", Outcome.PASS, "", {"step_efficiency": self.efficiency}),
+        )
+        return Verdict(outcome, "replica-lost", "", ("it did not come back",) if broken else (), findings)
+
+
+CORES = (
+    Core("as it is"),
+    Core("restart 8 s later", recovery_s=RECOVERY_S + 8),
+    Core("heartbeat timeout tripled", gap_s=GAP_S + 2),
+    Core("every third step skipped", efficiency=0.67),
+    Core("a tenth slower to return", recovery_s=RECOVERY_S * 1.1),
+    Core("one run of ten breaks", breaks=0.1),
+    Core("one run of three breaks", breaks=0.33),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--gates", type=int, default=2000)
+    gates: int = parser.parse_args().gates
+    suite = read("smoke")
+    (entry,) = suite.entries
+    print(f"smoke: {entry.runs} runs, confidence {suite.spec.confidence:g}\n")
+    print("a median and its limit, exact: so many runs beyond the limit in truth")
+    for percent in LIMIT_SHARES:
+        said(f"{percent} %", limit_outcomes(entry.runs, Fraction(percent, 100), suite))
+    print("\nno more than 1.5 times worse than a baseline of as many runs: so many times slower, noise in %")
+    for noise in NOISES:
+        for times in TIMES:
+            said(f"{times:g} times, {noise:.0%}", comparison_outcomes(entry.runs, times, noise, suite, gates))
+    print("\nthe whole gate with a baseline, noise 10 %")
+    for core in CORES:
+        said(core.name, whole(core, suite, gates // 4))
+
+
+def said(name: str, outcomes: dict[Outcome, float]) -> None:
+    shares = "  ".join(f"{outcome.value} {outcomes.get(outcome, 0):7.2%}" for outcome in Outcome)
+    print(f"  {name:28} {shares}")
+
+
+def limit_outcomes(runs: int, bad: Fraction, suite: Suite) -> dict[Outcome, float]:
+    outcomes = dict.fromkeys(Outcome, 0.0)
+    for number in range(runs + 1):
+        outcome, _ = bounds.share_judged(runs - number, number, runs, 0.5, suite.risk, suite.risk_fail)
+        outcomes[outcome] += float(comb(runs, number) * bad**number * (1 - bad) ** (runs - number))
+    return outcomes
+
+
+def comparison_outcomes(runs: int, times: float, noise: float, suite: Suite, gates: int) -> dict[Outcome, float]:
+    chance = random.Random(1)
+
+    def draw(number: int) -> list[float]:
+        return [chance.lognormvariate(0, noise) for _ in range(number)]
+
+    def once() -> Outcome:
+        now, limits = [value * times for value in draw(runs)], [value * 1.5 for value in draw(runs)]
+        return bounds.order_judged(now, 0, limits, suite.risk, suite.risk_worse)[0]
+
+    return shares(once, gates)
+
+
+def whole(core: Core, suite: Suite, gates: int) -> dict[Outcome, float]:
+    chance = random.Random(1)
+    (entry,) = suite.entries
+
+    def execute(experiment: Experiment, folder: Path, limit_s: float) -> tuple[Path, Verdict, Ended]:
+        return folder, core.run(chance, 0.1), Ended.DONE
+
+    def gate(folder: Path) -> Outcome:
+        runs = [course.counted_run("", 1, CORES[0].run(chance, 0.1), 1.0) for _ in range(entry.runs)]
+        measures = {name: tuple(run.measures[name] for run in runs) for name in runs[0].measures}
+        before = Baseline("", "", {}, {}, {entry.name: Measured(entry.version, entry.job, (1.0,), measures)})
+        orders = Orders(suite, execute, folder, 1e9, before, say=lambda text: None)
+        return course.go(course.begun(suite, {}, {}, None), orders).outcome
+
+    with tempfile.TemporaryDirectory() as folder:
+        return shares(lambda: gate(Path(folder)), gates)
+
+
+def shares(once: Callable[[], Outcome], times: int) -> dict[Outcome, float]:
+    counted = Counter(once() for _ in range(times))
+    return {outcome: number / times for outcome, number in counted.items()}
+
+
+if __name__ == "__main__":
+    main()
