@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import CHAOS
-from tests.kubernetes.conftest import Cluster
+from tests.kubernetes import dead_man
+from tests.kubernetes.conftest import KUBE, Cluster
 
 EXPERIMENT = """
 name: dead-man
@@ -112,6 +113,19 @@ def test_while_the_api_server_hangs_the_fault_ends_by_itself_and_the_run_goes_on
     assert "the lease has ended: expired" in said
     assert outcomes["progress"] == "PASS", said
     assert cluster.left() == ""
+
+
+@pytest.mark.skipif(not KUBE, reason="TORCHCHAOS_KUBE is not set: the nodes are not on this machine")
+def test_whoever_dies_everything_is_as_before_a_ttl_later(cluster, monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", cluster.env["KUBECONFIG"])
+    with dead_man.targets(cluster, dead_man.NODE) as (one, two):
+        held = list(dead_man.kinds(one, two, dead_man.NODE))
+        looks = {name: look for name, _, look in held}
+        for victim in ("both", "NIC of the node"):
+            job = dead_man.Job(cluster.namespace, f"dm-{len(victim)}", [order for _, order, _ in held])
+            done = dead_man.trial(victim, job, looks, wait_s=0.0)
+            assert done.left == [], victim
+            assert done.late() == [], (victim, done.reverted_s)
 
 
 def agents_of_replica(cluster: Cluster) -> list[int]:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.kubernetes.conftest import TOY, Cluster
+from tests.kubernetes.conftest import KUBE, TOY, Cluster
+from tests.kubernetes.dead_man import NODE, agent_of
 
 SYSTEM = "torchchaos-system"
+FREEZE = {"type": "freeze", "target": "replica-0"}
+KILL = {"type": "signal", "member": "replica-0", "process": "main", "signal": 9}
 
 
 @pytest.fixture(scope="module")
@@ -25,14 +30,16 @@ def injection(cluster: Cluster, agents):
     """One for a node that does not exist, so that no agent touches it; changed to `node` where that matters."""
     made: list[str] = []
 
-    def injection(node: str = "nowhere", namespace: str | None = None) -> tuple[str, str]:
+    def injection(
+        node: str = "nowhere", namespace: str | None = None, what: dict[str, object] = FREEZE
+    ) -> tuple[str, str]:
         name = f"test-{len(made)}"
         target = {"member": "replica-0", "incarnation": 1, "pod": "x", "uid": "0" * 36, "pid": 2, "nics": {}}
         body = {
             "apiVersion": "torchchaos.dev/v1alpha1",
             "kind": "Injection",
             "metadata": {"name": name, "namespace": namespace or cluster.namespace},
-            "spec": {"node": node, "run": "none", "target": target, "injection": {"type": "freeze", "target": "x"}},
+            "spec": {"node": node, "run": "none", "target": target, "injection": what},
         }
         done = cluster.kubectl("-n", namespace or cluster.namespace, "create", "-f", "-", text=json.dumps(body))
         made.append(name)
@@ -75,6 +82,40 @@ def test_what_was_asked_is_not_changed(cluster, injection):
     name, _ = injection()
     done = cluster.kubectl("patch", "injection", name, "--type=merge", "-p", '{"spec":{"node":"elsewhere"}}')
     assert "is not changed once it was asked for" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        (KILL, "is not on this node any more"),
+        (FREEZE, "the Lease of run none was not seen renewed"),
+        ({"type": "of_another_version"}, "this agent cannot read it: Invalid value 'of_another_version'"),
+        ({**FREEZE, "target": "x", "colour": "blue"}, "this agent cannot read it: Object contains unknown field"),
+    ],
+    ids=["pod-replaced", "no-runner", "another-version", "unknown-field"],
+)
+def test_what_cannot_be_done_is_refused_with_the_reason_and_can_be_deleted(cluster, agents, injection, what, reason):
+    node = next(iter(agents))
+    name, said = injection(node, what=what)
+    refused = cluster.kubectl("wait", "--for=jsonpath={.status.state}=Refused", f"injection/{name}", "--timeout=20s")
+    assert refused.returncode == 0, said + refused.stderr
+    assert reason in cluster.kubectl("get", "injection", name, "-o", "jsonpath={.status.reason}").stdout
+    assert cluster.kubectl("delete", "injection", name, "--timeout=10s").returncode == 0
+
+
+@pytest.mark.skipif(not KUBE, reason="TORCHCHAOS_KUBE is not set: the nodes are not on this machine")
+def test_a_node_whose_agent_is_not_heard_of_is_not_used(cluster, agents, tmp_path):
+    agent, fits = agent_of(NODE), len(agents) - 1
+    long_ago = '{"spec": {"renewTime": "2020-01-01T00:00:00.000000Z"}}'
+    os.kill(agent, signal.SIGSTOP)
+    try:
+        assert cluster.kubectl("-n", SYSTEM, "patch", "lease", NODE, "--type=merge", "-p", long_ago).returncode == 0
+        done = cluster.run("steady", tmp_path / "runs", *TOY, "--set", f"topology.nodes={fits}")
+    finally:
+        os.kill(agent, signal.SIGCONT)
+    assert done.returncode == 64, done.stdout + done.stderr
+    assert f"the cluster has {fits} with an agent" in done.stderr
+    assert f"{NODE} is not used: its agent was last heard" in done.stderr
 
 
 def test_a_runner_is_told_what_it_may_not_before_anything_starts(cluster, tmp_path):

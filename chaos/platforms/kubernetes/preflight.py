@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from chaos.model.errors import BadInput, MachineUnfit
 from chaos.platforms.kubernetes.client import Kube, KubeError, Object
 from chaos.platforms.kubernetes.clocks import age_s
@@ -31,6 +33,8 @@ RIGHTS = (
     (GROUP, "injections", "create list watch delete"),
 )
 """What a runner does in the job's namespace: each is asked for by name in manifests/runner.yaml too."""
+
+log = logging.getLogger(__name__)
 
 
 async def look(kube: Kube, namespace: str) -> dict[str, frozenset[str]]:
@@ -88,23 +92,42 @@ async def _check_definition(kube: Kube) -> None:
     except KubeError as error:
         if error.status != 404:
             raise
-        raise BadInput(f"this cluster knows no injections of {GROUP}/{VERSION}; {INSTALL}") from None
+        known = await _known(kube)
+        raise BadInput(f"this cluster has {known} of {GROUP}, and {VERSION} is needed; {INSTALL}") from None
+
+
+async def _known(kube: Kube) -> str:
+    try:
+        group = await kube.get(f"/apis/{GROUP}")
+    except KubeError:
+        return "no version"
+    return ", ".join(version["version"] for version in group["versions"])
 
 
 async def _agents(kube: Kube) -> dict[str, frozenset[str]]:
     leases = await kube.get(AGENTS, labelSelector=AGENT)
     agents = {item["metadata"]["name"]: item for item in leases["items"]}
     nodes = {item["metadata"]["name"]: item for item in (await kube.get("/api/v1/nodes"))["items"]}
+    unfit = {name: why for name, node in nodes.items() if (why := _unfit(node, agents.get(name)))}
+    for name, why in unfit.items():
+        log.warning("%s is not used: %s", name, why)
     fit = {
-        name: frozenset(item["metadata"]["annotations"][CAPABILITIES].split(","))
-        for name, item in agents.items()
-        if name in nodes and _ready(nodes[name]) and age_s(item["spec"]["renewTime"]) < AGENT_DEAD_S
+        name: frozenset(agents[name]["metadata"]["annotations"][CAPABILITIES].split(","))
+        for name in nodes.keys() - unfit.keys()
     }
     if not fit:
         raise BadInput(f"no node of this cluster is ready and has a living agent; {INSTALL}")
     return fit
 
 
-def _ready(node: Object) -> bool:
+def _unfit(node: Object, agent: Object | None) -> str:
+    """Why no member may be placed on a node; empty when it may."""
     conditions = {condition["type"]: condition["status"] for condition in node["status"]["conditions"]}
-    return conditions.get("Ready") == "True" and not node["spec"].get("unschedulable", False)
+    if conditions.get("Ready") != "True":
+        return "it is not ready"
+    if node["spec"].get("unschedulable", False):
+        return "it is cordoned"
+    if agent is None:
+        return "it has no agent"
+    heard_s = age_s(agent["spec"]["renewTime"])
+    return f"its agent was last heard {heard_s:.0f} s ago by this machine's clock" if heard_s > AGENT_DEAD_S else ""

@@ -29,7 +29,7 @@ from chaos.platforms.kubernetes.agent.pods import NodePods
 from chaos.platforms.kubernetes.client import Kube, KubeError, Object
 from chaos.platforms.kubernetes.entry import SCRATCH
 from chaos.platforms.kubernetes.objects import GROUP, LEASE_TTL_S, RUN, VERSION
-from chaos.platforms.kubernetes.order import FINALIZER, Spec, State, Status
+from chaos.platforms.kubernetes.order import FINALIZER, Spec, State, Status, Target
 
 RETRY_S = 0.5
 EVICTION_SLACK_S = 10.0
@@ -96,12 +96,12 @@ class Orders:
         meta = item["metadata"]
         if meta["uid"] not in self._orders:
             path = f"/apis/{GROUP}/{VERSION}/namespaces/{meta['namespace']}/injections/{meta['name']}"
-            spec = msgspec.convert(item["spec"], Spec)
+            spec, misfit = _read(item["spec"])
             order = Order(path, _name(item), f"{meta['namespace']}.{spec.run}", spec, meta.get("finalizers", []))
-            order.status = msgspec.convert(item.get("status", {}), Status)
+            order.status = Status(State.REFUSED) if misfit else msgspec.convert(item.get("status", {}), Status)
             self._orders[meta["uid"]] = order
             assert self._tasks is not None
-            self._tasks.start_soon(self._carry_out, meta["uid"], order)
+            self._tasks.start_soon(self._carry_out, meta["uid"], order, misfit)
         order = self._orders[meta["uid"]]
         order.deleted = order.deleted or "deletionTimestamp" in meta
         order.wake()
@@ -112,8 +112,10 @@ class Orders:
             order.deleted, order.finalizers = True, []
             order.wake()
 
-    async def _carry_out(self, uid: str, order: Order) -> None:
+    async def _carry_out(self, uid: str, order: Order, misfit: str) -> None:
         try:
+            if misfit:
+                raise Impossible(f"this agent cannot read it: {misfit}")
             if order.status.state in (State.READY, State.IN_FORCE):
                 await self._resume(order)
             elif order.status.state is State.ASKED and not order.deleted:
@@ -260,6 +262,14 @@ class Orders:
                     return
                 log.warning("%s", error)
             await anyio.sleep(RETRY_S)
+
+
+def _read(spec: Object) -> tuple[Spec, str]:
+    """What is asked for; nothing, and why it cannot be read, where it is of another version or made by hand."""
+    try:
+        return msgspec.convert(spec, Spec), ""
+    except msgspec.ValidationError as error:
+        return Spec(spec["node"], spec["run"], Target("", {}), Delete("")), str(error)
 
 
 @asynccontextmanager
