@@ -29,6 +29,7 @@ from typing import Any, Protocol
 import torch
 import torchft
 from torchft.checkpointing import HTTPTransport
+from torchft.utils import get_stream_context
 from torchtitan.components.checkpointer.base import MODEL, ModelWrapper
 from torchtitan.components.optimizer import LRSchedulersContainer, OptimizersContainer
 from torchtitan.experiments.torchft.checkpoint import TorchFTCheckpointManager
@@ -138,7 +139,7 @@ class ReplicaManager(torchft.Manager):  # type: ignore[misc]
         self.points = FaultPoints()
         self._finite: Callable[[], bool] = lambda: True
         self._exchanging = False
-        self._scale: tuple[Any, torch.Tensor] | None = None
+        self._scale: tuple[Any, torch.Tensor, torch.Stream | None] | None = None
         self._cached_state: dict[str, object] | None = None
         self._client: Any = WatchedClient(self._client, self)
 
@@ -176,7 +177,8 @@ class ReplicaManager(torchft.Manager):  # type: ignore[misc]
             self._exchanging = True
             self._begin_exchange(tensor)
             one = torch.ones(1, device=tensor.device)
-            self._scale = super().allreduce(one), one
+            stream = torch.accelerator.current_stream() if torch.accelerator.is_available() else None
+            self._scale = super().allreduce(one), one, stream
         return super().allreduce(tensor, *args, **options)
 
     def gradient_scale(self) -> float | None:
@@ -186,9 +188,10 @@ class ReplicaManager(torchft.Manager):  # type: ignore[misc]
         """
         if self._scale is None or self.errored() is not None:
             return None
-        work, one = self._scale
-        work.wait()
-        return float(one)
+        work, one, stream = self._scale
+        with get_stream_context(stream):  # that of the gradients: TorchFT wants no other to wait
+            work.wait()
+            return float(one)
 
     def _begin_exchange(self, gradient: torch.Tensor) -> None:
         """Fault points at the first exchange of a step; ``gradient`` is still this replica's own."""

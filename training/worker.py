@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import sys
+from pathlib import Path
 
 import msgspec
 
@@ -33,6 +34,7 @@ def main(
     """Serve until ended. Never returns."""
     signal.pthread_sigmask(signal.SIG_BLOCK, process.ENDING)  # before Monarch makes threads; PID 1 has no default
     os.environ.update(GLOO_SOCKET_IFNAME=data_interface, NCCL_SOCKET_IFNAME=data_interface, HF_HOME=scratch)
+    take_one_gpu(name)
     from monarch._src.job.service_identity import new_service_proc_id, service_proc_addr
     from monarch.actor import start_worker_loop_forever
 
@@ -55,6 +57,13 @@ def main(
     end = signal.sigwait(process.ENDING)
     del serving
     leave(f"signal {end}")
+
+
+def take_one_gpu(name: str) -> None:
+    """Where several are in sight and nobody has chosen (a device plugin has): the one with the number in ``name``."""
+    there = len(list(Path("/dev").glob("nvidia[0-9]*")))
+    if there > 1:
+        os.environ.setdefault("CUDA_VISIBLE_DEVICES", str(int(name.rpartition("-")[2]) % there))
 
 
 class Hellos:

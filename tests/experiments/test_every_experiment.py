@@ -52,8 +52,6 @@ def shortened(text: str) -> dict[str, Any]:
         mix["repeat"] = STORM
         faults = [*faults, *mix["faults"]]
     for fault in faults:
-        if "repeat" in fault:
-            fault["repeat"] = STORM
         if "for_s" in fault:
             fault["for_s"] = min(fault["for_s"], HELD_S)
         if "hold_s" in fault.get("args", {}):
