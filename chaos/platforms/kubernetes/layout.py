@@ -2,7 +2,7 @@
 
 A keeper is an object of the cluster that starts its members' pods again: a MonarchMesh by way of the operator, or a
 StatefulSet. Lighthouse and controller have a StatefulSet each, whatever the layout. What nothing is to start again is a
-bare pod, whatever the layout. No I/O but for `settled`.
+bare pod, whatever the layout. No I/O.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from chaos.model.errors import BadInput
 from chaos.model.topology import Restart, Topology
 from chaos.model.workload import Workload
-from chaos.platforms.kubernetes.client import Kube, KubeError
 
 REPLICA = "replica"
 HOST_NAME_MAX = 64
@@ -41,24 +40,6 @@ class Layout(enum.Enum):
     @property
     def meshes(self) -> bool:
         return self in (Layout.MESH, Layout.MESH_PER_REPLICA)
-
-
-async def settled(kube: Kube, wanted: Layout | None, mesh_api: str) -> Layout:
-    """The layout to use: as wanted, or what this cluster has. BadInput when it knows no MonarchMesh. KubeError."""
-    if wanted is not None and not wanted.meshes:
-        return wanted
-    try:
-        await kube.get(f"/apis/{mesh_api}")
-    except KubeError as error:
-        if error.status != 404:
-            raise
-        if wanted is None:
-            return Layout.STATEFULSET_PER_REPLICA
-        raise BadInput(
-            f"layout {wanted.value} needs the Monarch operator: this cluster knows no MonarchMesh of {mesh_api}; "
-            f"install it, or type layout: {Layout.STATEFULSET.value} in the platform file"
-        ) from None
-    return wanted or Layout.MESH
 
 
 class Kind(enum.Enum):

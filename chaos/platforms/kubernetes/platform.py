@@ -26,7 +26,7 @@ from chaos.platforms.kubernetes.client import Kube, KubeError, Object, connect
 from chaos.platforms.kubernetes.clocks import micro_time
 from chaos.platforms.kubernetes.cluster import KubernetesCluster
 from chaos.platforms.kubernetes.disturb import Start
-from chaos.platforms.kubernetes.layout import Keeper, Keepers, Layout, settled
+from chaos.platforms.kubernetes.layout import Keeper, Keepers, Layout
 from chaos.platforms.kubernetes.objects import KUEUE, LEASE_TTL_S, MESH_API, Names
 from chaos.platforms.kubernetes.options import Options
 from chaos.platforms.kubernetes.orders import Orders
@@ -129,11 +129,29 @@ async def _look(kube: Kube, options: Options) -> tuple[Layout, dict[str, frozens
     """The layout to use, the nodes that members may be placed on, and where those are. BadInput, MachineUnfit."""
     nodes = await preflight.look(kube, options.namespace)
     try:
-        layout = await settled(kube, options.layout, MESH_API)
+        layout = await _layout(kube, options.layout)
         await _check_queue(kube, options)
         return layout, nodes, await _places(kube, options.levels)
     except KubeError as error:
         raise MachineUnfit(f"the cluster cannot be used: {error}") from error
+
+
+async def _layout(kube: Kube, wanted: Layout | None) -> Layout:
+    """As wanted, or what this cluster has. BadInput when it knows no MonarchMesh."""
+    if wanted is not None and not wanted.meshes:
+        return wanted
+    try:
+        await kube.get(f"/apis/{MESH_API}")
+    except KubeError as error:
+        if error.status != 404:
+            raise
+        if wanted is None:
+            return Layout.STATEFULSET_PER_REPLICA
+        raise BadInput(
+            f"layout {wanted.value} needs the Monarch operator: this cluster knows no MonarchMesh of {MESH_API}; "
+            f"install it, or type layout: {Layout.STATEFULSET.value} in the platform file"
+        ) from None
+    return wanted or Layout.MESH
 
 
 async def _places(kube: Kube, levels: tuple[str, ...]) -> Places:
