@@ -21,6 +21,9 @@ from chaos.model.errors import BadInput
 from chaos.model.gate import Gate
 from chaos.model.verdict import Outcome
 
+LOAD_MAX = 1.5
+"""Of each core."""
+
 
 class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One experiment's runs: `measures` has the numbers of each run, by `monitor.measure`."""
@@ -51,6 +54,14 @@ def machine() -> dict[str, str]:
             break
     memory_gib = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1024**3
     return {"cpu": cpu, "cores": str(len(os.sched_getaffinity(0))), "memory_gib": f"{memory_gib:.0f}"}
+
+
+def busy() -> tuple[str, ...]:
+    """A note when more wants to run on this machine than it can: then times tell of the others."""
+    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    if load <= LOAD_MAX * cores:
+        return ()
+    return (f"the machine was busy when the gate began (load {load:.1f} on {cores} cores): times may be the others'",)
 
 
 def read(path: Path, suite: Suite, budget_s: float) -> Baseline:

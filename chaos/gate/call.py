@@ -75,7 +75,8 @@ class Call:
                 gate = msgspec.structs.replace(before, baseline=gate.baseline)
             course.save(gate, folder)
             everything = self.options.update_baseline
-            orders = Orders(self.suite, execute, folder, self.budget_s, self.baseline, everything, say, seen)
+            notes = baselines.busy()
+            orders = Orders(self.suite, execute, folder, self.budget_s, self.baseline, everything, notes, say, seen)
             gate = course.go(gate, orders)
             self._write(gate, folder)
         outputs.show(gate, console)

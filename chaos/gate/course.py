@@ -18,9 +18,11 @@ import msgspec
 from chaos.gate import judge
 from chaos.gate.baseline import Baseline, differences
 from chaos.gate.suite import Entry, Suite
-from chaos.model.errors import BadInput, near
+from chaos.journal import JournalBroken
+from chaos.model.errors import BadInput, MachineUnfit, near
 from chaos.model.experiment import Experiment
 from chaos.model.gate import RECORD, Gate, GateExperiment, GateRun
+from chaos.model.ports import PlatformLost
 from chaos.model.verdict import Outcome, Verdict
 from chaos.model.wording import counted
 from chaos.registry import monitors
@@ -52,6 +54,7 @@ class Orders:
     budget_s: float
     baseline: Baseline | None = None
     all_runs: bool = False
+    notes: tuple[str, ...] = ()
     say: Say = print
     seen: Callable[[Gate], None] = lambda gate: None
     """Is shown the gate after each run, and at its end."""
@@ -106,13 +109,15 @@ def check_resumable(before: Gate, now: Gate, folder: Path) -> None:
 
 
 def go(gate: Gate, orders: Orders) -> Gate:
-    """Make the runs that are missing, and judge. Raises what a platform raises when it breaks."""
+    """Make the runs that are missing, and judge. A gate that could not go on is not complete."""
     course = _Course(gate, orders)
     try:
-        end = course.run()
+        end, complete = course.run()
     except KeyboardInterrupt:  # Between two runs; one that goes on takes signals itself.
-        end = _INTERRUPTED
-    gate = _ended(course.gate, orders, end)
+        end, complete = _INTERRUPTED, False
+    except (MachineUnfit, PlatformLost, JournalBroken) as broken:
+        end, complete = str(broken), False
+    gate = _ended(course.gate, orders, end, complete)
     _keep(gate, orders)
     return gate
 
@@ -126,23 +131,23 @@ class _Course:
         self._began_mono_s = time.monotonic() - gate.spent_s
         self._until_mono_s = time.monotonic() + orders.budget_s
 
-    def run(self) -> str:
-        """Run after run; why it stopped before the outcome was decided, nothing if it did not."""
+    def run(self) -> tuple[str, bool]:
+        """Run after run; why it stopped before the outcome was decided, if it did, and whether it did by itself."""
         orders = self._orders
         used_up = f"the budget of {orders.budget_s:g} s is used up"
         while (entry := _next(self.gate, orders)) is not None:
             left_s = self._until_mono_s - time.monotonic()
             experiment = _experiment(self.gate, entry)
             if left_s <= _usual_s(experiment, orders):
-                return used_up
+                return used_up, True
             run, ended = _run(entry, experiment, orders, left_s)
             if ended is not Ended.DONE:
-                return _INTERRUPTED if ended is Ended.INTERRUPTED else used_up
+                return (_INTERRUPTED, False) if ended is Ended.INTERRUPTED else (used_up, True)
             spent = msgspec.structs.replace(self.gate, spent_s=time.monotonic() - self._began_mono_s)
             self.gate = _judged(_with(spent, entry, run), orders)
             _keep(self.gate, orders)
             _say_run(run, entry, self.gate, orders)
-        return ""
+        return "", True
 
 
 def _keep(gate: Gate, orders: Orders) -> None:
@@ -223,10 +228,10 @@ def _judged(gate: Gate, orders: Orders) -> Gate:
     return msgspec.structs.replace(gate, experiments=experiments, outcome=outcome, reason=reason)
 
 
-def _ended(gate: Gate, orders: Orders, end: str) -> Gate:
+def _ended(gate: Gate, orders: Orders, end: str, complete: bool) -> Gate:
     """The gate at the end of this call, with the reason why it went no further."""
     invalid = _invalid(gate)
-    notes = () if orders.baseline is None else differences(orders.baseline, gate)
+    notes = orders.notes + (() if orders.baseline is None else differences(orders.baseline, gate))
     notes += tuple(f"a run of {name} proved nothing and was not counted: {run.reasons[0]}" for name, run in invalid)
     reason = gate.reason
     if gate.outcome is Outcome.UNKNOWN:
@@ -234,7 +239,7 @@ def _ended(gate: Gate, orders: Orders, end: str) -> Gate:
             name, run = invalid[-1]
             end = f"{counted(len(invalid), 'run')} proved nothing, the last of {name}: {run.reasons[0]}"
         reason = f"{end}; {reason}" if end else f"not enough to tell: {reason}"
-    return msgspec.structs.replace(gate, reason=reason, notes=notes, complete=end != _INTERRUPTED)
+    return msgspec.structs.replace(gate, reason=reason, notes=notes, complete=complete)
 
 
 def _with(gate: Gate, entry: Entry, run: GateRun) -> Gate:

@@ -9,6 +9,7 @@ from chaos.gate import baseline as baselines
 from chaos.gate import course
 from chaos.gate.course import Ended
 from chaos.model.errors import BadInput
+from chaos.model.ports import PlatformLost
 from chaos.model.verdict import Expectation, Outcome
 
 MEDIAN = {"measure": RECOVERY, "percentile": 50, "at_most": 10}
@@ -122,6 +123,21 @@ def test_an_interrupted_gate_goes_on_where_it_was_and_comes_to_the_same(tmp_path
     whole = gated(asked, Runs(*map(recovered, (4, 5, 6, 5, 4))), tmp_path)
     assert after.experiments[0].readings == whole.experiments[0].readings
     assert after.spent_s > gate.spent_s
+
+
+def test_a_platform_that_breaks_leaves_a_gate_that_can_be_gone_on_with(tmp_path):
+    asked = suite(tmp_path, MEDIAN)
+    good = Runs(recovered(4))
+
+    def execute(experiment, folder, limit_s):
+        if good.seeds:
+            raise PlatformLost("the host is gone")
+        return good(experiment, folder, limit_s)
+
+    gate = gated(asked, execute, tmp_path)
+    assert (gate.outcome, gate.complete) == (Outcome.UNKNOWN, False)
+    assert gate.reason.startswith("the host is gone; ")
+    assert len(course.stored(tmp_path).experiments[0].runs) == 1
 
 
 def test_what_is_gone_on_with_must_be_the_same(tmp_path):
