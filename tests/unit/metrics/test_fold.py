@@ -36,10 +36,12 @@ LEFT_OUT = (
 class Told:
     """What a run's metrics say at its end."""
 
-    def __init__(self, plan: Plan, told: Iterable[events.Event], metrics: Metrics | None = None) -> None:
+    def __init__(
+        self, plan: Plan, told: Iterable[events.Event], metrics: Metrics | None = None, run: str = "a-folder"
+    ) -> None:
         self.metrics = metrics or Metrics()
         self.plan, self.history = plan, History(plan.topology)
-        see = self.metrics.begin(plan, "a-folder")
+        see = self.metrics.begin(plan, run)
         for event in told:
             self.history.apply(event)  # type: ignore[arg-type]
             see(event, self.history)  # type: ignore[arg-type]
@@ -241,7 +243,7 @@ def test_an_end_out_of_order_that_was_proven_leaves_nothing() -> None:
 
 
 def test_states_that_differ_are_counted_by_step() -> None:
-    story = Story().deploy().train(5).train(2, lambda member, step: f"{step} {member == 'replica-2'}").train(3)
+    story = Story().deploy().train(5).train(2, lambda member, step: f"{step} {member == 'replica-1'}").train(3)
     got = told(story)
     assert (got("digests_compared_total"), got("digest_mismatches_total")) == (10, 2)
 
@@ -257,11 +259,11 @@ def test_a_gate_adds_its_runs_up_and_shows_the_newest() -> None:
     metrics, story = Metrics(), lost_and_back()
     (proof,) = [event for event in story.told if isinstance(event, events.InjectionInForce)]
     story.told.append(events.FaultEnded(t_s=proof.t_s + 0.01, member="runner", fault_id=proof.fault_id))
-    first, second = told(story, metrics), told(story, metrics)
+    first, second = (Told(story.plan, story.journal(), metrics, run) for run in ("first", "second"))
     assert first("steps_total", replica="replica-0", result="committed") == 2 * 39
     assert second("recovery_seconds_count", fault="pod.kill", phase="recovery") == 2
     assert second("step") == 39
-    assert len(second.all("run_info")) == 1
+    assert [run for *_, run, _ in second.all("run_info")] == ["second"]
 
 
 @pytest.mark.parametrize("outcome", Outcome)
