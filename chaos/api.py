@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from chaos.model import events
 from chaos.model.aim import Aim
-from chaos.model.commits import Commit, Stretch
+from chaos.model.commits import UNMEASURED, Commit, Stretch, Tally
 from chaos.model.events import AnyEvent
 from chaos.model.history import Activity, History, Member
 from chaos.model.injections import (
@@ -46,7 +46,7 @@ from chaos.model.injections import (
     Shape,
     Signal,
 )
-from chaos.model.lives import Hit, Life
+from chaos.model.lives import Absences, Hit, Life
 from chaos.model.past import Past
 from chaos.model.plan import Plan, PlannedFault, Rhythm
 from chaos.model.recovery import Survival, WayBack, survival, way_back
@@ -55,6 +55,8 @@ from chaos.model.verdict import Finding, Outcome
 from chaos.model.wording import counted, listed, span
 
 __all__ = [
+    "UNMEASURED",
+    "Absences",
     "Action",
     "Activity",
     "Aim",
@@ -102,6 +104,7 @@ __all__ = [
     "Signal",
     "Stretch",
     "Survival",
+    "Tally",
     "WayBack",
     "counted",
     "events",

@@ -8,7 +8,6 @@ its `past`.
 from __future__ import annotations
 
 import enum
-from collections import defaultdict
 from dataclasses import dataclass, field
 
 from chaos.model.events import (
@@ -77,7 +76,8 @@ class History:
     in_force: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Fault id -> members it has hit."""
     past: Past = field(default_factory=Past)
-    _committers: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
+    _committers: dict[int, int] = field(default_factory=dict)
+    """Step -> the replicas that committed it, a bit for each."""
     _heals: dict[str, str] = field(default_factory=dict)
     """Healing member -> the member it heals from."""
     _quorum_id: int = -1
@@ -87,6 +87,8 @@ class History:
     def __post_init__(self) -> None:
         self.members = {p.member: Member(p.member, p.role, p.node) for p in self.topology.placements}
         self._replicas = frozenset(self.topology.members("replica"))
+        self._bits = {name: 1 << number for number, name in enumerate(self.topology.members("replica"))}
+        self._everyone = (1 << len(self._bits)) - 1
 
     @property
     def now_s(self) -> float:
@@ -127,10 +129,13 @@ class History:
         """Take one event in, in journal order."""
         self.past.apply(event)
         member = self.members.get(event.member)
+        if self.past.ordinary and member is not None and isinstance(event, Step):  # It was training before.
+            member.loss = event.loss
+            self._commit(member, event.step)
+            return
         match event:
-            case Step():
-                if member is not None:
-                    self._apply_step(member, event)
+            case Step() if member is not None:
+                self._apply_step(member, event)
             case PhaseStarted(phase=phase):
                 self.phase, self.phase_began_s, self.common_steps = phase, event.t_s, 0
                 self._committers.clear()
@@ -173,14 +178,17 @@ class History:
         member.quorum_id, member.participants, member.loss = event.quorum_id, event.participants, event.loss
         if not event.committed:
             return
-        step = member.state_step = event.step
-        if member.name not in self._replicas:
+        self._commit(member, event.step)
+
+    def _commit(self, member: Member, step: int) -> None:
+        member.state_step = step
+        bit = self._bits.get(member.name)
+        if bit is None:
             return
         if step > self.frontier:
             self.frontier = step
-        committers = self._committers[step]
-        committers.add(member.name)
-        if len(committers) == len(self._replicas):
+        committers = self._committers[step] = self._committers.get(step, 0) | bit
+        if committers == self._everyone:
             for done in [one for one in self._committers if one <= step]:
                 del self._committers[done]
             unbroken = step == self.newest_common_step + 1

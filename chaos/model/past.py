@@ -7,16 +7,14 @@ What members did after drain began is left out: it counts against nobody.
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import inf
-from operator import attrgetter
 
-from chaos.model.commits import Commit, Reach, Stretch, opens
+from chaos.model.commits import Commit, Reach, Stretch, Tally, opens
 from chaos.model.events import (
     Admission,
     AnyEvent,
@@ -40,7 +38,8 @@ from chaos.model.events import (
     Unknown,
 )
 from chaos.model.injections import Lethal
-from chaos.model.lives import Hit, Life, Timeline
+from chaos.model.lives import Absences, Hit, Life, Timeline
+from chaos.model.steps import Steps
 
 
 @dataclass(frozen=True)
@@ -48,16 +47,15 @@ class _Lookup:
     """What was worked out of the past as it stands, by member; the next event makes it void."""
 
     timelines: dict[str, Timeline] = field(default_factory=dict)
-    absences: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
-    moves: list[Commit] = field(default_factory=list)
+    absences: dict[str, Absences] = field(default_factory=dict)
+    backs_s: dict[Hit, float] = field(default_factory=dict)
+    moves: list[Tally] = field(default_factory=list)
 
 
 @dataclass
 class Past:
-    """The fold. `commits` are the committed steps, by step in the order they arrived.
-
-    An event costs the same at the end of a long run as at its beginning, and so do the questions that monitors ask of
-    each event: `kept`, `missing`, `blind_between`. The others are for the end of a run.
+    """The fold. An event costs the same at the end of a long run as at its beginning, and so do the questions that
+    monitors ask of each event: `kept`, `missing`, `blind_between`. The others are for the end of a run.
     """
 
     begun: RunStarted | None = None
@@ -71,11 +69,7 @@ class Past:
     """Fault id -> the proofs of it in force."""
     hits: list[Hit] = field(default_factory=list)
     lives: dict[str, list[Life]] = field(default_factory=lambda: defaultdict(list))
-    commits: dict[int, list[Commit]] = field(default_factory=lambda: defaultdict(list))
-    contested: set[int] = field(default_factory=set)
-    """Steps that were committed in more than one quorum."""
-    uneven: set[int] = field(default_factory=set)
-    """Steps of which not all commits tell the same, or more than they say take part; most steps need no closer look."""
+    steps: Steps = field(default_factory=Steps)
     blind: list[EventsLost | Unknown] = field(default_factory=list)
     broken: SafetyBroken | None = None
     ended: RunEnded | None = None
@@ -119,13 +113,22 @@ class Past:
             self.now_s = event.t_s
         self._lookup = None
         stretch = self.open.get(event.member)
-        self.ordinary = stretch is not None and isinstance(event, Step) and self._go_on(stretch, event)
-        if self.ordinary:
-            return
+        if stretch is not None and isinstance(event, Step):
+            peers = self.steps.tallies.get(event.step)
+            if stretch.take(event, peers):
+                if peers is None:
+                    self.steps.begin(event)
+                self.ordinary = True
+                return
+        self.ordinary = False
         if stretch is not None:
-            self._reach[event.member].take(self.open.pop(event.member).last)
+            self._close(event.member)
         self._apply(event)
         self._reach[event.member].take(event)
+
+    def _close(self, member: str) -> None:
+        """Whatever its member tells next is not ordinary."""
+        self._reach[member].close(self.open.pop(member))
 
     def _apply(self, event: AnyEvent) -> None:
         match event:
@@ -133,7 +136,8 @@ class Past:
                 self._apply_step(event)
             case PhaseStarted(phase=phase):
                 self.phases.setdefault(phase, event)
-                self.drain_s = self.phases["drain"].t_s if "drain" in self.phases else inf
+                if phase == "drain":
+                    self._apply_drain()
             case PhaseFailed():
                 self.phases_failed.append(event)
             case FaultStarted():
@@ -155,7 +159,7 @@ class Past:
             case _ if event.t_s < self.drain_s:
                 self._apply_member(event)
             case _:
-                self._apply_drain(event)
+                self._apply_in_drain(event)
 
     def _apply_start(self, event: FaultStarted) -> None:
         self.started[event.fault_id] = event
@@ -191,58 +195,23 @@ class Past:
             if hit.struck is not None and isinstance(event.injection, Lethal):
                 hit.struck.doomed = event
 
-    def _go_on(self, stretch: Stretch, event: Step) -> bool:
-        """Take an ordinary step in; False when it is none, for its member or among its peers."""
-        step, quorum_id, participants, digest = event.step, event.quorum_id, event.participants, event.digest
-        if not stretch.leads_to(event) or event.t_s >= self.drain_s:
-            return False
-        if self.uneven and (step in self.uneven or step - 1 in self.contested):
-            return False
-        peers = self.commits[step]
-        if peers:
-            first = peers[0]
-            if first.quorum_id != quorum_id or first.participants != participants or first.digest != digest:
-                return False
-            if len(peers) >= participants:
-                return False
-            digest = first.digest
-        commit = Commit(event.seq, event.t_s, stretch.member, step, quorum_id, participants, False, digest)
-        peers.append(commit)
-        stretch.commits.append(commit)
-        stretch.times_s.append(event.t_s)
-        stretch.last = event
-        return True
-
     def _apply_step(self, event: Step) -> None:
         life = self.life_of(event)
         if not event.committed:
             life.discards.append(event)
             return
-        step, commits = event.step, self.commits[event.step]
-        first = commits[0] if commits else event
-        same_digest = event.digest == first.digest
-        commit = Commit(
-            event.seq,
-            event.t_s,
-            life.member,
-            first.step,
-            event.quorum_id,
-            event.participants,
-            event.healing,
-            first.digest if same_digest else event.digest,
-        )
-        stretch = Stretch(life.member, event.tokens, event, life.commits, len(life.commits), array("d", (event.t_s,)))
-        life.stretches.append(stretch)
-        if opens(event, self._reach[event.member], life.quorums[-1] if life.quorums else None):
-            self.open[event.member] = stretch
-        commits.append(commit)
-        life.commits.append(commit)
-        same_quorum = event.quorum_id == first.quorum_id
-        if not same_quorum:
-            self.contested.add(step)
-        same = same_quorum and same_digest and event.participants == first.participants
-        if not same or len(commits) > event.participants:
-            self.uneven.add(step)
+        stretch = life.commits.begin(self.steps.add(event), event.tokens)
+        if event.step in self.steps.contested:
+            self._close_at(event.step)
+        elif self.drain_s == inf and opens(event, self._reach[life.member], life.quorums[-1] if life.quorums else None):
+            stretch.open(event)
+            self.open[life.member] = stretch
+            self.steps.open(stretch)
+
+    def _close_at(self, step: int) -> None:
+        """A step was committed in more than one quorum: what comes after it may deny it, so it is not ordinary."""
+        for member in [member for member, stretch in self.open.items() if stretch.last == step]:
+            self._close(member)
 
     def _apply_member(self, event: AnyEvent) -> None:
         match event:
@@ -255,7 +224,12 @@ class Past:
                 pass
         self._life(event).take(event)
 
-    def _apply_drain(self, event: AnyEvent) -> None:
+    def _apply_drain(self) -> None:
+        self.drain_s = self.phases["drain"].t_s
+        for member in list(self.open):
+            self._close(member)
+
+    def _apply_in_drain(self, event: AnyEvent) -> None:
         # A loss that is noticed at a member's first word in drain may reach back to before it.
         if isinstance(event, EventsLost) and event.member not in self._heard_in_drain:
             self._lose(event)
@@ -315,14 +289,17 @@ class Past:
 
     def back_s(self, hit: Hit) -> float:
         """When the member was back from a hit, by its first commit since; infinite when it was not."""
-        return next((commit.t_s for _, commit in self.commits_after(hit)), inf)
+        known = self._known.backs_s
+        if hit not in known:
+            known[hit] = next((commit.t_s for _, commit in self.commits_after(hit)), inf)
+        return known[hit]
 
-    def absences(self, member: str) -> list[tuple[float, float]]:
-        """From when to when faults had taken the member out; infinite when it did not come back."""
+    def absences(self, member: str) -> Absences:
+        """When faults had taken the member out."""
         known = self._known.absences
         if member not in known:
             hits = (hits[member] for hits in self._hits.values() if member in hits)
-            known[member] = [(hit.t_s, self.back_s(hit)) for hit in hits if hit.removes]
+            known[member] = Absences((hit.t_s, self.back_s(hit)) for hit in hits if hit.removes)
         return known[member]
 
     def timeline(self, member: str) -> Timeline:
@@ -338,14 +315,13 @@ class Past:
             self._lookup = _Lookup()
         return self._lookup
 
-    def moves(self) -> list[Commit]:
-        """The first commit of each step that was new to the whole job, in the order of time."""
+    def moves(self) -> list[Tally]:
+        """The steps that were new to the whole job, in the order of time, as the first commit tells of them."""
         known = self._known
         if not known.moves:
-            time_s = attrgetter("t_s")
-            firsts = sorted((min(commits, key=time_s) for commits in self.commits.values()), key=time_s)
-            tops = accumulate((commit.step for commit in firsts), max, initial=0)
-            known.moves.extend(commit for commit, top in zip(firsts, tops, strict=False) if commit.step > top)
+            steps = self.steps.in_order()
+            tops = accumulate((tally.step for tally in steps), max, initial=0)
+            known.moves.extend(tally for tally, top in zip(steps, tops, strict=False) if tally.step > top)
         return known.moves
 
     def member_commits(self, member: str) -> list[Commit]:
@@ -358,8 +334,8 @@ class Past:
         A replica can finish a step that its peers, seeing it vanish, discard and train again in the next quorum. What
         it committed last is gone with it, or with its heal, so the second commit is neither a split nor a step back.
         """
-        commits = self.commits.get(step, [])
-        if step not in self.contested:
+        commits = self.steps.commits(step)
+        if step not in self.steps.contested:
             return commits
         groups: dict[int, list[Commit]] = defaultdict(list)
         for commit in commits:

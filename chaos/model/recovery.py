@@ -55,14 +55,9 @@ class Survival:
 def survival(survivors: Iterable[str], hit: InjectionInForce, until_s: float, past: Past) -> Survival:
     """The signs from the fault's decision up to a time; `hit` is its first proof in force."""
     decided_s = hit.t_s - hit.latency_s
-    failed: list[Step] = []
-    quorums: list[Quorum] = []
-    for life in (life for survivor in survivors for life in past.lives.get(survivor, [])):
-        failed += _within(life.discards, decided_s, until_s)[:1]
-        if later := _within(life.quorums, decided_s, until_s):
-            first = bisect_left(life.quorums, decided_s, key=_time_s)
-            known = {quorum.quorum_id for quorum in life.quorums[max(0, first - 1) : first]}
-            quorums += [quorum for quorum in later if quorum.quorum_id not in known][:1]
+    timelines = [past.timeline(survivor) for survivor in survivors]
+    failed = [timeline.first_discard(decided_s, until_s) for timeline in timelines]
+    quorums = [timeline.first_quorum(decided_s, until_s) for timeline in timelines]
     return Survival(hit.t_s, _first(failed), _first(quorums))
 
 
@@ -141,8 +136,8 @@ def _within(told: list[E], since_s: float, until_s: float) -> list[E]:
     return told[bisect_left(told, since_s, key=_time_s) : bisect_right(told, until_s, key=_time_s)]
 
 
-def _first(told: list[E]) -> E | None:
-    return min(told, key=_time_s, default=None)
+def _first(told: list[E | None]) -> E | None:
+    return min(filter(None, told), key=_time_s, default=None)
 
 
 def _since(begin_s: float, end: Event | Commit | None) -> float | None:

@@ -9,7 +9,19 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from chaos.api import AnyEvent, Finding, History, Limits, Monitor, Outcome, Plan, counted, events
+from chaos.api import (
+    UNMEASURED,
+    AnyEvent,
+    Finding,
+    History,
+    Limits,
+    Monitor,
+    Outcome,
+    Plan,
+    Stretch,
+    counted,
+    events,
+)
 
 MB = 1e6
 _PARTS = 6
@@ -39,10 +51,25 @@ class _Usage:
     first_seq: int = -1
     last_seq: int = -1
     samples: list[tuple[int, int]] = field(default_factory=list)
+    stretch: Stretch | None = None
+    """The one that its newest commit began."""
 
-    def keep(self, event: events.Step, rss_bytes: int) -> None:
-        self.first_seq = event.seq if not self.samples else self.first_seq
-        self.last_seq = event.seq
+    def go_on(self) -> None:
+        """Take in what the ordinary commits since the newest one told."""
+        if self.stretch is None:
+            return
+        commits, first = self.stretch.commits, self.stretch.place + 1
+        told = commits.rss_bytes[first : self.stretch.place + len(self.stretch)]
+        measured = [place for place, rss_bytes in enumerate(told, first) if rss_bytes != UNMEASURED]
+        since, self.stretch = self.steps, None
+        while self.due <= since + len(measured):
+            self.steps, place = self.due, measured[self.due - since - 1]
+            self.keep(commits.seqs[place], commits.rss_bytes[place])
+        self.steps = since + len(measured)
+
+    def keep(self, seq: int, rss_bytes: int) -> None:
+        self.first_seq = seq if not self.samples else self.first_seq
+        self.last_seq = seq
         self.samples.append((self.steps, rss_bytes))
         if len(self.samples) >= _SAMPLES_MAX:
             self.stride *= 2
@@ -68,6 +95,7 @@ class BoundedMemory(Monitor[BoundedMemoryLimits]):
     name: ClassVar[str] = "bounded_memory"
     safety: ClassVar[bool] = False
     watches: ClassVar[tuple[type[events.Event], ...]] = (events.TrainerStarted, events.Step)
+    ordinary: ClassVar[bool] = False
     limits: ClassVar[type[Limits]] = BoundedMemoryLimits
 
     def __init__(self, plan: Plan, limits: BoundedMemoryLimits) -> None:
@@ -82,17 +110,23 @@ class BoundedMemory(Monitor[BoundedMemoryLimits]):
             if usage is not None:
                 self._past_lives.append(self._lives.pop(life))
             return
-        if event.rss_bytes is None or event.t_s >= history.past.drain_s:
+        if event.t_s >= history.past.drain_s:
             return
         if usage is None:
             usage = self._lives[life] = _Usage(event.member, due=self.limit.warmup_steps + 1)
+        usage.go_on()
+        usage.stretch = history.past.open.get(event.member)
+        if event.rss_bytes is None:
+            return
         usage.steps += 1
         if usage.steps == usage.due:
-            usage.keep(event, event.rss_bytes)
+            usage.keep(event.seq, event.rss_bytes)
 
     def conclude(self, history: History) -> Finding:
         needed = self.limit.warmup_steps + self.limit.steps_min
         lives = [*self._past_lives, *self._lives.values()]
+        for life in lives:
+            life.go_on()
         judged = [life for life in lives if life.steps >= needed]
         worst = max(judged, key=_Usage.growth_mb_per_1000_steps, default=None)
         growth = worst.growth_mb_per_1000_steps() if worst else None

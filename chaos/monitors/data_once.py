@@ -41,7 +41,7 @@ class _Shard:
 
     def go_on(self) -> None:
         """Take in what the ordinary commits since the newest one counted: one batch after the other."""
-        if self.stretch is not None and (more := len(self.stretch.times_s) - 1):
+        if self.stretch is not None and (more := len(self.stretch) - 1):
             self.step = self.runs[-1].last = self.runs[-1].last + more
             self.newest += more
             self.counted += more
@@ -114,7 +114,7 @@ class DataOnce(Monitor[Limits]):
         for shard in self._shards.values():
             shard.go_on()
         told = sum(shard.counted for shard in self._shards.values())
-        frontier = max(history.past.commits, default=0)
+        frontier = max(history.past.steps.tallies, default=0)
         lost = sum(self._lost(replica, frontier) for replica in self.plan.replicas())
         measures: dict[str, float | int | str | None] = {
             "batches_counted": told,
@@ -142,7 +142,7 @@ class DataOnce(Monitor[Limits]):
 
 def _commits(member: str, step: int, past: Past) -> list[int]:
     """Journal positions of a member's first commit of a step."""
-    return [commit.seq for commit in past.commits.get(step, []) if commit.member == member][:1]
+    return [commit.seq for commit in past.steps.commits(step) if commit.member == member][:1]
 
 
 def _said(event: events.Step, batch: int, denied: _Run) -> str:

@@ -40,7 +40,7 @@ class FiniteLoss(Monitor[Limits]):
             self.broken = self.finding(Outcome.FAIL, self._said(), evidence=[self._bad[0][0].seq])
 
     def conclude(self, history: History) -> Finding:
-        checked = sum(len(commits) for commits in history.past.commits.values())
+        checked = sum(tally.commits for tally in history.past.steps.tallies.values())
         measures: dict[str, float | int | str | None] = {
             "commits_checked": checked,
             "commits_bad": len({step.seq for step, _ in self._bad}),

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from chaos.api import Commit, Finding, History, Limits, Monitor, Outcome, Past, Plan, span
+from chaos.api import Finding, History, Limits, Monitor, Outcome, Past, Plan, Tally, span
 
 Share = Annotated[float, Meta(gt=0, le=1)]
 _STALL_FACTOR = 2.0
@@ -33,7 +33,7 @@ class GoodputLimits(Limits, frozen=True):
     """Committed tokens per second, of those before the first fault."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class _Interval:
     """From one new step of the job to the next, or to the end, and how many replicas took part in training it.
 
@@ -77,7 +77,7 @@ class Goodput(Monitor[GoodputLimits]):
         moves = past.moves()
         if not moves or moves[-1].t_s <= moves[0].t_s:
             reading = "no two steps were committed one after the other"
-            return self.finding(Outcome.UNKNOWN, reading, {"steps_committed": len(past.commits)})
+            return self.finding(Outcome.UNKNOWN, reading, {"steps_committed": len(past.steps)})
         lives = [life for replica in self._replicas for life in past.lives.get(replica, [])]
         committed, discarded = sum(len(life.commits) for life in lives), sum(len(life.discards) for life in lives)
         measures: dict[str, float | int | str | None] = {
@@ -107,7 +107,7 @@ class Goodput(Monitor[GoodputLimits]):
             if limit is not None and isinstance(value := measures[name], float) and value < limit
         ]
 
-    def _rates(self, moves: list[Commit], past: Past) -> dict[str, float | int | str | None]:
+    def _rates(self, moves: list[Tally], past: Past) -> dict[str, float | int | str | None]:
         """Tokens per second from the first commit on: over all, and before the first fault."""
         begun_s = min((started.t_s for started in past.started.values()), default=-inf)
         control = [move for move in moves if move.t_s < begun_s]
@@ -120,7 +120,7 @@ class Goodput(Monitor[GoodputLimits]):
         share = rate / control_rate if control_rate else None
         return {"tokens_per_s": rate, "tokens_per_s_control": control_rate, "tokens_share": share}
 
-    def _costs(self, moves: list[Commit], past: Past) -> dict[str, float | int | str | None]:
+    def _costs(self, moves: list[Tally], past: Past) -> dict[str, float | int | str | None]:
         """Where the time went: productive, lost around faults, lost at other times."""
         intervals = list(_intervals(moves, past))
         windows = _Windows(past, self._replicas)
@@ -153,12 +153,12 @@ def _trained(replica: str, past: Past) -> Iterator[_Trained]:
     highest = 0
     stretches = (stretch for life in past.lives.get(replica, []) for stretch in life.stretches)
     for stretch in sorted(stretches, key=lambda one: one.begin.seq):
-        if not stretch.begin.healing and stretch.last.step > highest:
-            yield _Trained(range(max(highest + 1, stretch.begin.step), stretch.last.step + 1), stretch.tokens)
-            highest = stretch.last.step
+        if not stretch.begin.healing and stretch.last > highest:
+            yield _Trained(range(max(highest + 1, stretch.begin.step), stretch.last + 1), stretch.tokens)
+            highest = stretch.last
 
 
-def _tokens_of(moves: list[Commit], trained: list[_Trained]) -> int:
+def _tokens_of(moves: list[Tally], trained: list[_Trained]) -> int:
     """The tokens that all trained in the steps of some moves, which are in the order of steps."""
     steps = [move.step for move in moves]
     return sum(
@@ -190,7 +190,7 @@ class _Windows:
         return index < len(self._ends_s) and self._begins_s[index] <= until_s
 
 
-def _intervals(moves: list[Commit], past: Past) -> Iterator[_Interval]:
+def _intervals(moves: list[Tally], past: Past) -> Iterator[_Interval]:
     """The time from the first commit on, cut at each new step."""
     tried_in_vain = {one.step for lives in past.lives.values() for life in lives for one in life.discards}
     pairs = list(itertools.pairwise(moves))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from operator import attrgetter
 from typing import Annotated, ClassVar
 
 from msgspec import Meta
@@ -62,7 +61,7 @@ class GradientsScaled(Monitor[GradientsScaledLimits]):
                 self._worst_scale = scale
             if abs(scale - 1) > self.limit.scale_error_max:
                 self._off.setdefault(event.step, (_said_off(event, scale), (event.seq,)))
-        if self.broken is not None or not (self._off or event.step in past.uneven):
+        if self.broken is not None or not (self._off or event.step in past.steps.uneven):
             return
         if wrong := self._off.get(event.step) or _misfit(event.step, past):
             self.broken = self.finding(Outcome.FAIL, wrong[0], evidence=wrong[1])
@@ -71,10 +70,10 @@ class GradientsScaled(Monitor[GradientsScaledLimits]):
         past = history.past
         missing = past.missing(self.plan.replicas())
         wrong = {} if missing else dict(_overcounted(past))
-        wrong |= {step: misfit for step in past.uneven if (misfit := _misfit(step, past))} | self._off
-        measured = sum(len(commits) for commits in past.commits.values()) - self._untold
+        wrong |= {step: misfit for step in past.steps.uneven if (misfit := _misfit(step, past))} | self._off
+        measured = sum(tally.commits for tally in past.steps.tallies.values()) - self._untold
         measures: dict[str, float | int | str | None] = {
-            "steps_checked": len(past.commits),
+            "steps_checked": len(past.steps),
             "steps_wrong": len(wrong),
             "scales_measured": measured,
             "worst_scale": self._worst_scale if measured else None,
@@ -85,12 +84,12 @@ class GradientsScaled(Monitor[GradientsScaledLimits]):
             return self.finding(Outcome.FAIL, reading + more, measures, evidence)
         if missing:
             return self.finding(Outcome.UNKNOWN, missing, measures)
-        if not past.commits:
+        if not past.steps:
             return self.finding(Outcome.UNKNOWN, "no step was committed", measures)
         if self._unmeasured:
             reading = f"{counted(self._unmeasured, 'commit')} told of no scale"
             return self.finding(Outcome.UNKNOWN, reading, measures)
-        steps = counted(len(past.commits), "step")
+        steps = counted(len(past.steps), "step")
         reading = f"the gradients of {steps} were divided by the number of their contributors"
         return self.finding(Outcome.PASS, reading, measures)
 
@@ -126,8 +125,9 @@ def _overcounted(past: Past) -> Iterator[tuple[int, Wrong]]:
     tried_in_vain: dict[tuple[int, int], set[str]] = defaultdict(set)
     for discard in (one for lives in past.lives.values() for life in lives for one in life.discards):
         tried_in_vain[discard.step, discard.quorum_id].add(discard.member)
-    for step, commits in past.commits.items():
-        if step not in past.contested and sum(not one.healing for one in commits) >= commits[0].participants:
+    for step, tally in past.steps.tallies.items():
+        contributors = tally.commits - sum(one.healing for one in tally.others)
+        if contributors >= tally.participants and step not in past.steps.contested:
             continue
         for quorum_id, group in _exchanges(step, past).items():
             there = {commit.member for commit in group if not commit.healing} | tried_in_vain[step, quorum_id]
@@ -140,14 +140,14 @@ def _overcounted(past: Past) -> Iterator[tuple[int, Wrong]]:
 def _exchanges(step: int, past: Past) -> dict[int, list[Commit]]:
     """The commits of a step, by quorum."""
     groups: dict[int, list[Commit]] = defaultdict(list)
-    for commit in past.commits[step]:
+    for commit in past.steps.commits(step):
         groups[commit.quorum_id].append(commit)
     return groups
 
 
 def _untold(life: Life) -> set[int]:
     """The steps that a life may have tried without a word: its last one, and each one before it took a peer's state."""
-    before = (bisect_left(life.commits, heal.t_s, key=attrgetter("t_s")) for heal in life.heals)
+    before = (bisect_left(life.commits.times_s, heal.t_s) for heal in life.heals)
     return {_next_try(life), *(life.commits[index - 1].step + 1 for index in before if index)}
 
 

@@ -33,7 +33,7 @@ class HistoryKept(Monitor[Limits]):
             return
         life = past.life_of(event)
         before = life.commits[-2] if len(life.commits) > 1 else None
-        if before is not None and event.step == before.step + 1 and before.step not in past.contested:
+        if before is not None and event.step == before.step + 1 and before.step not in past.steps.contested:
             return
         healed = before is not None and bool(life.heals) and life.heals[-1].t_s > before.t_s
         if before is not None and not healed and event.step > before.step + 1:
@@ -45,7 +45,7 @@ class HistoryKept(Monitor[Limits]):
         past = history.past
         back = _falls_back(past)
         measures: dict[str, float | int | str | None] = {
-            "steps_committed": len(past.commits),
+            "steps_committed": len(past.steps),
             "falls_back": len(back),
             "steps_lost": _height(back[0][0], past) - back[0][0].step + 1 if back else 0,
             "jumps": len(self._jumps),
@@ -55,13 +55,13 @@ class HistoryKept(Monitor[Limits]):
             return self.finding(Outcome.FAIL, reading, measures, [one.seq for pair in back[:3] for one in pair])
         if missing := past.missing(self.plan.replicas()):
             return self.finding(Outcome.UNKNOWN, missing, measures)
-        if not past.commits:
+        if not past.steps:
             return self.finding(Outcome.UNKNOWN, "no step was committed", measures)
         if self._jumps:
             first = self._jumps[0]
             reading = f"{first.member} committed step {first.step}, and step {first.step - 1} was never told of it"
             return self.finding(Outcome.UNKNOWN, reading, measures, [jump.seq for jump in self._jumps[:3]])
-        reading = f"{counted(len(past.commits), 'step')} committed, none of them a second time"
+        reading = f"{counted(len(past.steps), 'step')} committed, none of them a second time"
         return self.finding(Outcome.PASS, reading, measures)
 
 
@@ -75,12 +75,12 @@ def _falls_back(past: Past) -> list[tuple[Commit, Commit]]:
             for commit in [stretch.end] if higher else stretch.own:
                 if highest is not None and commit.step <= highest.step:
                     kept = past.kept(commit.step)
-                    earlier = [c for c in kept if c.member == member and c is not commit and c.t_s <= commit.t_s]
+                    earlier = [c for c in kept if c.member == member and c != commit and c.t_s <= commit.t_s]
                     if earlier or commit.step < highest.step:
                         found[commit.seq] = (commit, earlier[0] if earlier else highest)
                 if highest is None or commit.step > highest.step:
                     highest = commit
-    for step in past.contested:
+    for step in past.steps.contested:
         kept = sorted(past.kept(step), key=lambda one: one.t_s)
         for commit in kept:
             if commit.quorum_id != kept[0].quorum_id:
@@ -94,20 +94,20 @@ def _denied(event: events.Step, before: Commit | None, past: Past) -> Commit | N
     `before` is the commit that it is built on, None when that is a peer's state or a fresh one.
     """
     if before is not None and event.step > before.step:
-        others = [commit for commit in past.commits[before.step] if commit.quorum_id != before.quorum_id]
+        others = [commit for commit in past.steps.commits(before.step) if commit.quorum_id != before.quorum_id]
         return next((commit for commit in others if _built_on(commit, past)), None)
     newest = [life.commits[-1] for life in past.lives[event.member] if life.commits]
     highest = before or max(newest, key=lambda commit: commit.step)
     if before is None and event.step >= highest.step:
         return None
-    same = (commit for commit in past.commits[event.step] if commit.member == event.member and commit.seq != event.seq)
-    return next(same, highest)
+    again = (one for one in past.steps.commits(event.step) if one.member == event.member and one.seq != event.seq)
+    return next(again, highest)
 
 
 def _built_on(commit: Commit, past: Past) -> bool:
     """Whether its member went on from it."""
     for life in past.lives[commit.member]:
-        index = bisect_left(life.commits, commit.t_s, key=lambda one: one.t_s)
+        index = bisect_left(life.commits.times_s, commit.t_s)
         if index + 1 < len(life.commits) and life.commits[index] == commit:
             return not life.died_with(commit)
     return False

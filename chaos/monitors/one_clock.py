@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from chaos.api import AnyEvent, Finding, History, Limits, Monitor, Outcome, Plan, Seconds, Stretch, events, span
+from chaos.api import AnyEvent, Commit, Finding, History, Limits, Monitor, Outcome, Plan, Seconds, Stretch, events, span
 
 RUNNER = "runner"
 FROM_PLATFORM = (events.MemberStarted, events.MemberExited, events.EventsLost)
@@ -34,28 +34,29 @@ class OneClock(Monitor[OneClockLimits]):
 
     def __init__(self, plan: Plan, limits: OneClockLimits) -> None:
         super().__init__(plan, limits)
-        self._newest: AnyEvent | None = None
+        self._newest: AnyEvent | Commit | None = None
         """The event with the highest time of those that are not the runner's."""
         self._compared_seq = -1
         """Up to where it has been found to differ from the runner's."""
         self._runner_s = 0.0
         self._told_s: dict[tuple[str, int], float] = {}
         """Life -> the highest time that it told of itself, or at which it began."""
-        self._stretches: dict[str, Stretch] = {}
-        """Member -> the ordinary steps that it told since it was last shown here."""
+        self._stretches: dict[str, tuple[int, Stretch]] = {}
+        """Member -> incarnation and ordinary steps that it told since it was last shown here."""
         self._apart: list[tuple[str, float, tuple[int, ...]]] = []
 
     def observe(self, event: AnyEvent, history: History) -> None:
         if event.member == RUNNER:
-            for stretch in self._stretches.values():
-                self._hear(stretch.last)
+            for _, stretch in self._stretches.values():
+                self._hear(stretch.end)
             self._compare_runner(event)
             return
         if (told := self._stretches.pop(event.member, None)) is not None:
-            self._hear(told.last)
-            self._told_s[event.member, told.last.incarnation] = told.last.t_s
+            incarnation, stretch = told
+            self._hear(stretch.end)
+            self._told_s[event.member, incarnation] = stretch.last_s
         if (begun := history.past.open.get(event.member)) is not None:
-            self._stretches[event.member] = begun
+            self._stretches[event.member] = event.incarnation, begun
         self._hear(event)
         life = (event.member, event.incarnation)
         if isinstance(event, FROM_PLATFORM):
@@ -70,7 +71,7 @@ class OneClock(Monitor[OneClockLimits]):
         if back_s > self.limit.apart_s_max:
             self._apart.append((f"the clock of {event.member} ran back by {span(back_s)} s", back_s, (event.seq,)))
 
-    def _hear(self, event: AnyEvent) -> None:
+    def _hear(self, event: AnyEvent | Commit) -> None:
         if event.seq > self._compared_seq and (self._newest is None or event.t_s > self._newest.t_s):
             self._newest = event
 

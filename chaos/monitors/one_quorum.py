@@ -38,7 +38,7 @@ class OneQuorum(Monitor[Limits]):
         found: tuple[str, list[int]] | None = None
         match event:
             case events.Step():
-                if event.step in history.past.uneven and self.broken is None:
+                if event.step in history.past.steps.uneven and self.broken is None:
                     found = _split(event.step, history.past)
                 own = self._own.get(event.member)
                 if own and event.participants > len(own.members or ()) and own.quorum_id == event.quorum_id:
@@ -58,13 +58,15 @@ class OneQuorum(Monitor[Limits]):
 
     def conclude(self, history: History) -> Finding:
         past = history.past
-        splits = [split for step in sorted(past.uneven) if (split := _split(step, past))]
+        splits = [split for step in sorted(past.steps.uneven) if (split := _split(step, past))]
         quorums = [quorum for same_id in self._quorums.values() for quorum in same_id]
         reused = [one for quorum in quorums if (one := self._reused(quorum))]
         joined = [one for quorum in quorums if (one := self._joined(quorum))]
         measures: dict[str, float | int | str | None] = {
-            "steps_checked": len(past.commits),
-            "quorums": len({commit.quorum_id for commits in past.commits.values() for commit in commits}),
+            "steps_checked": len(past.steps),
+            "quorums": len(
+                {one.begin.quorum_id for lives in past.lives.values() for life in lives for one in life.stretches}
+            ),
             "splits": len(splits),
             "reused_ids": len(reused),
         }
@@ -75,9 +77,9 @@ class OneQuorum(Monitor[Limits]):
                 return self.finding(Outcome.FAIL, reading + more, measures, evidence)
         if missing := past.missing(self.plan.replicas()):
             return self.finding(Outcome.UNKNOWN, missing, measures)
-        if not past.commits:
+        if not past.steps:
             return self.finding(Outcome.UNKNOWN, "no step was committed", measures)
-        reading = f"each of {counted(len(past.commits), 'step')} was committed by one quorum"
+        reading = f"each of {counted(len(past.steps), 'step')} was committed by one quorum"
         return self.finding(Outcome.PASS, reading, measures)
 
     def _reused(self, quorum: events.Quorum) -> tuple[str, list[int]] | None:

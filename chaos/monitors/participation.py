@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from chaos.api import Commit, Finding, History, Life, Limits, Monitor, Outcome, Past, counted, events, span
+from chaos.api import Commit, Finding, History, Life, Limits, Monitor, Outcome, Past, Tally, counted, events, span
 
 Mark = events.Event | Commit
 
@@ -80,16 +80,17 @@ class Participation(Monitor[ParticipationLimits]):
 
     def conclude(self, history: History) -> Finding:
         past, replicas = history.past, self.plan.replicas()
-        if not past.commits:
+        if not past.steps:
             return self.finding(Outcome.UNKNOWN, "no step was committed", {"steps_committed": 0})
-        moves_s = {move.step: move.t_s for move in past.moves()}
-        presences = [_presence(replica, moves_s, past) for replica in replicas]
-        share = sum(presence.steps for presence in presences) / (len(replicas) * len(past.commits))
-        alone = sum(commits[0].participants == 1 for commits in past.commits.values()) if len(replicas) > 1 else 0
+        moves = past.moves()
+        moves_s = {move.step: move.t_s for move in moves}
+        presences = [_presence(replica, moves, moves_s, past) for replica in replicas]
+        share = sum(presence.steps for presence in presences) / (len(replicas) * len(past.steps))
+        alone = sum(one.participants == 1 for one in past.steps.tallies.values()) if len(replicas) > 1 else 0
         idle = [one for replica in replicas for one in self._idle(replica, past)]
         worst = max(idle, key=lambda one: one.steps, default=None)
         measures: dict[str, float | int | str | None] = {
-            "steps_committed": len(past.commits),
+            "steps_committed": len(past.steps),
             "share": share,
             "steps_alone": alone,
             "idle_steps": worst.steps if worst else 0,
@@ -129,12 +130,12 @@ class Participation(Monitor[ParticipationLimits]):
                     yield _Idle(replica, before, max(0, after - before), evidence)
 
 
-def _presence(replica: str, moves_s: dict[int, float], past: Past) -> _Presence:
+def _presence(replica: str, moves: list[Tally], moves_s: dict[int, float], past: Past) -> _Presence:
     """How a replica spent the time between the job's first commit and the end; `moves_s` tells when steps were new."""
     presence, until_s = _Presence(replica), past.until_s
     lives = past.lives.get(replica, [])
     heals = [times for life in lives for times in _heals(life, until_s)]
-    step, at_s = min(moves_s) - 1, min(moves_s.values())
+    step, at_s = moves[0].step - 1, moves[0].t_s
     presence.alive_s = sum(_lifetime_s(life, at_s, until_s) for life in lives)
     since_s, next_move_s = at_s, moves_s.get
     for commit, last in _parts(replica, moves_s, past):
@@ -148,7 +149,7 @@ def _presence(replica: str, moves_s: dict[int, float], past: Past) -> _Presence:
         if last.step > step:
             step = last.step
     presence.participating_s += at_s - since_s
-    if max(moves_s) <= step + 1:
+    if moves[-1].step <= step + 1:
         presence.participating_s += max(0.0, until_s - at_s)
     elif until_s > at_s:
         presence.miss(heals, at_s, until_s)
@@ -157,12 +158,8 @@ def _presence(replica: str, moves_s: dict[int, float], past: Past) -> _Presence:
 
 def _parts(replica: str, moves_s: dict[int, float], past: Past) -> Iterator[tuple[Commit, Commit]]:
     """A replica's stretches from first to last commit; each by itself when one came after the job's next step."""
-    timeline = past.timeline(replica)
-    if not timeline.in_order:
-        yield from zip(timeline.commits, timeline.commits, strict=True)
-        return
-    for stretch in (one for life in past.lives.get(replica, []) for one in life.stretches):
-        next_moves_s = map(moves_s.get, range(stretch.begin.step + 1, stretch.last.step + 2), itertools.repeat(inf))
+    for stretch in (one for part in past.timeline(replica).parts for one in part.stretches):
+        next_moves_s = map(moves_s.get, range(stretch.begin.step + 1, stretch.last + 2), itertools.repeat(inf))
         if any(map(operator.gt, stretch.times_s, next_moves_s)):
             yield from zip(stretch.own, stretch.own, strict=True)
         else:
@@ -198,7 +195,7 @@ def _stretches(life: Life, following: Life | None) -> Iterator[tuple[Mark, Mark 
         yield life.trainer, life.commits[0]
     if life.commits[-1].step - life.commits[0].step >= len(life.commits):
         for one, later in itertools.pairwise(life.stretches):
-            if later.begin.step > one.last.step + 1:
+            if later.begin.step > one.last + 1:
                 yield one.end, later.begin
     yield life.commits[-1], end
 

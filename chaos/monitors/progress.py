@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import ClassVar
 
-from chaos.api import Commit, Finding, History, Limits, Monitor, Outcome, Past, Seconds, counted, span
+from chaos.api import Finding, History, Limits, Monitor, Outcome, Past, Seconds, Tally, counted, span
 
 
 class ProgressLimits(Limits, frozen=True):
@@ -33,7 +33,7 @@ class Progress(Monitor[ProgressLimits]):
         stall_s, since = self._longest_stall(moves, past)
         before, during, after = _rates(moves, past, self.plan.replicas())
         measures: dict[str, float | int | str | None] = {
-            "steps_committed": len(past.commits),
+            "steps_committed": len(past.steps),
             "steps_per_s_before": before,
             "steps_per_s_during": during,
             "steps_per_s_after": after,
@@ -47,13 +47,13 @@ class Progress(Monitor[ProgressLimits]):
             return self.finding(Outcome.FAIL, reading, measures, [since.seq])
         if missing := past.missing(self.plan.replicas()):
             return self.finding(Outcome.UNKNOWN, missing, measures)
-        reading = f"{counted(len(past.commits), 'step')} committed, never more than {span(stall_s)} s apart"
+        reading = f"{counted(len(past.steps), 'step')} committed, never more than {span(stall_s)} s apart"
         if before is not None and after is not None:
             meanwhile = "" if during is None else f"{during:.2f} until all was over, "
             reading += f"; {before:.2f} steps/s before the first fault, {meanwhile}{after:.2f} after"
         return self.finding(Outcome.PASS, reading, measures)
 
-    def _longest_stall(self, moves: list[Commit], past: Past) -> tuple[float, Commit]:
+    def _longest_stall(self, moves: list[Tally], past: Past) -> tuple[float, Tally]:
         """The longest wait for a new step, up to the end of the time that is judged, and the commit it followed."""
         times = [move.t_s for move in moves[1:]] + [max(past.until_s, moves[-1].t_s)]
         return max(
@@ -63,7 +63,7 @@ class Progress(Monitor[ProgressLimits]):
 
 
 def _rates(
-    moves: list[Commit], past: Past, replicas: tuple[str, ...]
+    moves: list[Tally], past: Past, replicas: tuple[str, ...]
 ) -> tuple[float | None, float | None, float | None]:
     """Steps per second before the first fault, from there to the end of the last one, and after that.
 
@@ -80,7 +80,7 @@ def _rates(
     return before, during, _rate([move for move in moves if move.t_s >= last_s])
 
 
-def _rate(moves: list[Commit]) -> float | None:
+def _rate(moves: list[Tally]) -> float | None:
     if len(moves) < 2 or moves[-1].t_s <= moves[0].t_s:
         return None
     return (moves[-1].step - moves[0].step) / (moves[-1].t_s - moves[0].t_s)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import inf
 from typing import ClassVar
 
 from chaos.api import (
@@ -166,16 +165,16 @@ def _return(hit: Hit, past: Past, alone: bool) -> _Return | None:
     life, commit = next(((life, one) for life, one in commits if alone or _peers(one, past)), (None, None))
     if life is None or commit is None:
         return None
-    later = past.timeline(hit.member).digested_within(commit.t_s, life.commits[-1].t_s)
+    later = past.timeline(hit.member).digested_within(commit.t_s, life.commits.times_s[-1])
     proof = next((one for one in later if _equal(one, past) is not None), None)
-    missed = list(_missed(hit.member, commit.step, past))
+    trained_by = tuple(_trained_without(hit.member, commit.step, past))
     way = way_back(hit, life, commit)
     marks = (hit.proofs[0], *hit.ends[-1:], *way.marks, commit, proof)
     return _Return(
         way,
         attempts=max(1, past.lives_after(hit).index(life) + hit.lethal),
-        missed=len(missed),
-        trained_by=tuple(len({one.member for one in past.kept(step) if not one.healing}) for step in missed),
+        missed=len(trained_by),
+        trained_by=trained_by,
         equal=_equal(proof, past) if proof else None,
         blind=past.blind_between(hit.member, _decided(hit, past), (proof or commit).seq),
         evidence=tuple(dict.fromkeys(mark.seq for mark in marks if mark is not None)),
@@ -184,7 +183,7 @@ def _return(hit: Hit, past: Past, alone: bool) -> _Return | None:
 
 def _peers(commit: Commit, past: Past) -> list[Commit]:
     """Commits of the same step by other replicas in the same quorum."""
-    others = past.commits[commit.step]
+    others = past.steps.commits(commit.step)
     return [one for one in others if one.member != commit.member and one.quorum_id == commit.quorum_id]
 
 
@@ -194,13 +193,13 @@ def _equal(commit: Commit, past: Past) -> bool | None:
     return None if commit.digest is None or not digests else commit.digest in digests
 
 
-def _missed(member: str, before: int, past: Past) -> Iterator[int]:
-    """The steps that others trained without the member, back from the one of its return."""
+def _trained_without(member: str, before: int, past: Past) -> Iterator[int]:
+    """By how many others each step was trained that the member missed, back from the one of its return."""
     for step in range(before - 1, 0, -1):
-        committers = {commit.member for commit in past.kept(step)}
-        if member in committers:
+        kept = past.kept(step)
+        if any(commit.member == member for commit in kept):
             return
-        yield step
+        yield len({commit.member for commit in kept if not commit.healing})
 
 
 def _doubt(back: _Return, past: Past) -> str | None:
@@ -230,7 +229,7 @@ def _unborn(way: WayBack) -> str | None:
 
 def _next_hit_s(hit: Hit, past: Past) -> float:
     """When the member was taken out again; infinite when it was not."""
-    return min((since_s for since_s, _ in past.absences(hit.member) if since_s > hit.t_s), default=inf)
+    return past.absences(hit.member).next_s(hit.t_s)
 
 
 def _decided(hit: Hit, past: Past) -> int:

@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from typing import ClassVar
 
-from chaos.api import AnyEvent, Commit, Finding, History, Limits, Monitor, Outcome, Past, Plan, counted, events, listed
+from chaos.api import (
+    AnyEvent,
+    Commit,
+    Finding,
+    History,
+    Limits,
+    Monitor,
+    Outcome,
+    Past,
+    Plan,
+    Tally,
+    counted,
+    events,
+    listed,
+)
 
 
 class SameState(Monitor[Limits]):
@@ -27,7 +41,7 @@ class SameState(Monitor[Limits]):
     def observe(self, event: AnyEvent, history: History) -> None:
         past = history.past
         if isinstance(event, events.Step):
-            if event.step in past.uneven:
+            if event.step in past.steps.uneven:
                 self._observe_step(event.step, past)
         elif isinstance(event, events.HealEnded) and event.t_s < past.drain_s:
             self._heals.append(event)
@@ -40,8 +54,8 @@ class SameState(Monitor[Limits]):
 
     def conclude(self, history: History) -> Finding:
         past = history.past
-        compared = sum(_comparable(_digests(step, past)) for step in past.commits)
-        uneven = (_digests(step, past) for step in sorted(past.uneven))
+        compared = sum(_is_compared(tally, past) for tally in past.steps.tallies.values())
+        uneven = (_digests(step, past) for step in sorted(past.steps.uneven))
         mismatches = [digests for digests in uneven if _differ(digests)]
         bad_heals = [(heal, donor) for heal in self._heals if (donor := _against_donor(heal, past))]
         measures: dict[str, float | int | str | None] = {
@@ -79,6 +93,13 @@ class SameState(Monitor[Limits]):
 
 def _digests(step: int, past: Past) -> list[Commit]:
     return [commit for commit in past.kept(step) if commit.digest is not None]
+
+
+def _is_compared(tally: Tally, past: Past) -> bool:
+    """Whether two replicas told a digest of a step."""
+    if not tally.others:  # As of most steps.
+        return tally.digest is not None and tally.commits > 1
+    return _comparable(_digests(tally.step, past))
 
 
 def _compared(commit: Commit, past: Past) -> bool:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from math import inf, nextafter
+from operator import sub
 from typing import ClassVar
 
 from chaos.api import (
+    Absences,
+    Commit,
     Finding,
     History,
     Limits,
@@ -15,6 +19,7 @@ from chaos.api import (
     Outcome,
     Past,
     Seconds,
+    Stretch,
     Survival,
     counted,
     events,
@@ -29,9 +34,6 @@ class SurvivorsContinueLimits(Limits, frozen=True):
 
     gap_s_max: Seconds = 30.0
     """From a fault being in force to a survivor's next commit, and between any two commits of a replica not hit."""
-
-
-Absences = list[tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -155,9 +157,7 @@ def _aftermaths(absences: dict[str, Absences], past: Past) -> Iterator[_Aftermat
         targets = tuple(dict.fromkeys(proof.proof.member for proof in proofs))
         victims = {one.member for one in past.hits_by(fault_id) if one.removes}
         survivors = [
-            replica
-            for replica, times in absences.items()
-            if replica not in victims and not any(since_s <= hit.t_s < back_s for since_s, back_s in times)
+            replica for replica, away in absences.items() if replica not in victims and not away.touch(hit.t_s, hit.t_s)
         ]
         gaps = tuple(_wait(name, hit, absences[name], past) for name in survivors) if hit.t_s < past.until_s else ()
         end_s = max((gap.until_s for gap in gaps), default=hit.t_s)
@@ -179,7 +179,7 @@ def _said(worst: _Aftermath, faults: int) -> str:
 
 def _wait(replica: str, hit: events.InjectionInForce, absences: Absences, past: Past) -> _Gap:
     """From a hit to the next commit of a replica that it left; being taken out itself excuses the replica."""
-    stop_s = min([*(since_s for since_s, _ in absences if since_s > hit.t_s), past.until_s])
+    stop_s = min(absences.next_s(hit.t_s), past.until_s)
     previous, following = past.timeline(replica).split(hit.t_s)
     before_seq = previous.seq if previous else -1
     if following is not None and following.t_s <= stop_s:
@@ -195,18 +195,34 @@ def _between_commits(replica: str, absences: Absences, past: Past) -> Iterator[_
 
     Of those that are wholly seen, only ones that are longer than all before.
     """
-    timeline, longest_s = past.timeline(replica), -inf
-    ends_s = [*timeline.times_s[1:], past.until_s]
-    for index, (since_s, until_s) in enumerate(zip(timeline.times_s, ends_s, strict=False)):
-        if until_s - since_s <= longest_s:
+    longest_s = -inf
+    for previous, following in _in_turn(replica, absences, past):
+        until_s = following.t_s if following else past.until_s
+        lasted_s = until_s - previous.t_s
+        if lasted_s <= longest_s or absences.touch(previous.t_s, until_s):
             continue
-        if any(taken_s <= until_s and back_s > since_s for taken_s, back_s in absences):
-            continue
-        previous, *following = timeline.commits[index : index + 2]
-        seqs = tuple(commit.seq for commit in (previous, *following))
-        blind = past.blind_between(replica, *seqs)
         if following:
-            longest_s = longest_s if blind else until_s - since_s
-            yield _Gap(replica, since_s, until_s, True, blind=blind, evidence=seqs)
-        elif since_s < until_s:
-            yield _Gap(replica, since_s, until_s, False, blind=blind, evidence=seqs)
+            blind = past.blind_between(replica, previous.seq, following.seq)
+            longest_s = longest_s if blind else lasted_s
+            yield _Gap(replica, previous.t_s, until_s, True, blind=blind, evidence=(previous.seq, following.seq))
+        elif lasted_s > 0:
+            blind = past.blind_between(replica, previous.seq)
+            yield _Gap(replica, previous.t_s, until_s, False, blind=blind, evidence=(previous.seq,))
+
+
+def _in_turn(replica: str, absences: Absences, past: Past) -> Iterator[tuple[Commit, Commit | None]]:
+    """A replica's commits, each with the next one; of a stretch that no fault broke only the two furthest apart."""
+    before: Stretch | None = None
+    for stretch in (one for part in past.timeline(replica).parts for one in part.stretches):
+        if before is not None:
+            yield before.end, stretch.begin
+        if absences.touch(stretch.begin.t_s, stretch.last_s):
+            yield from pairwise(stretch.own)
+        elif len(stretch) > 1:
+            times_s = stretch.times_s
+            waits_s = list(map(sub, times_s[1:], times_s))
+            place = stretch.place + waits_s.index(max(waits_s))
+            yield stretch.commits[place], stretch.commits[place + 1]
+        before = stretch
+    if before is not None:
+        yield before.end, None

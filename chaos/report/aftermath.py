@@ -95,11 +95,7 @@ class Aftermath:
 
     def _survivors(self, proof: InjectionInForce) -> str:
         """What the replicas did that it had not taken out and that were there."""
-        away = {
-            replica
-            for replica in self.plan.replicas()
-            if any(since_s <= proof.t_s < back_s for since_s, back_s in self.past.absences(replica))
-        }
+        away = {name for name in self.plan.replicas() if self.past.absences(name).touch(proof.t_s, proof.t_s)}
         waits: dict[str, float] = {}
         waiting: list[str] = []
         quorums: set[tuple[int, int]] = set()
@@ -152,8 +148,8 @@ class Aftermath:
 
     def _again_s(self, hit: Hit) -> float:
         """When a victim was taken out again before it was back; infinite when it was not."""
-        since_s = (since_s for since_s, _ in self.past.absences(hit.member) if since_s > hit.t_s)
-        return min((one for one in since_s if one < self.past.back_s(hit)), default=inf)
+        again_s = self.past.absences(hit.member).next_s(hit.t_s)
+        return again_s if again_s < self.past.back_s(hit) else inf
 
     def _service(self, hit: Hit) -> Iterator[Line]:
         """A lighthouse or a controller."""

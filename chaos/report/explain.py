@@ -106,7 +106,7 @@ class _Account:
         replicas = counted(self._plan.workload.replicas, "replica")
         faults, now_s = len(past.started), self._history.now_s
         length = f"in {now_s:.1f} s" if past.ended else f"in the {now_s:.1f} s that are known"
-        said = f"{replicas} of {self._plan.workload.recipe} trained {counted(len(past.commits), 'step')} {length}, and "
+        said = f"{replicas} of {self._plan.workload.recipe} trained {counted(len(past.steps), 'step')} {length}, and "
         said += f"{counted(faults, 'fault') if faults else 'no fault'} {'were' if faults > 1 else 'was'} made. "
         passed = sum(finding.outcome is Outcome.PASS for finding in verdict.findings)
         number = "All" if passed == len(verdict.findings) else f"{passed} of"
@@ -273,7 +273,7 @@ class _Account:
         """Whether the replicas held the same state."""
         compared = different = 0
         first = ""
-        for step in sorted(self._past.commits):
+        for step in sorted(self._past.steps.tallies):
             digests = {one.member: one.digest for one in self._past.kept(step) if one.digest is not None}
             compared += len(digests) > 1
             if len(set(digests.values())) > 1:
@@ -281,7 +281,7 @@ class _Account:
                 first = first or f"first after step {step} ({listed(sorted(digests))})"
         if different:
             yield f"States of replicas differed at {different} of {counted(compared, 'compared step')}, {first}."
-        elif not compared and self._past.commits:
+        elif not compared and self._past.steps:
             yield "No state of two replicas could be compared: their digests are missing."
 
     def _overlaps(self) -> Iterator[str]:

@@ -86,12 +86,12 @@ def test_a_step_of_a_frozen_replica_that_its_peers_trained_anew_is_gone_with_its
 )
 def test_a_step_is_uneven_when_its_commits_do_not_all_tell_the_same(changes: dict[str, Any]) -> None:
     story = Story().deploy().train(5).alter(about(events.Step, "replica-1", step=3), **(changes or {"seq": 7}))
-    assert history(story).past.uneven == ({3} if changes else set())
+    assert history(story).past.steps.uneven == ({3} if changes else set())
 
 
 def test_a_step_that_more_replicas_commit_than_take_part_is_uneven() -> None:
     story = Story().deploy().train(5).alter(about(events.Step, step=3), participants=2)
-    assert history(story).past.uneven == {3}
+    assert history(story).past.steps.uneven == {3}
 
 
 def test_what_was_looked_up_is_void_with_the_next_event() -> None:
@@ -101,9 +101,9 @@ def test_what_was_looked_up_is_void_with_the_next_event() -> None:
     for event in told[: told.index(back)]:
         made.apply(event)
     (hit,) = made.past.hits
-    assert made.past.absences("replica-1") == [(hit.t_s, inf)]
+    assert made.past.absences("replica-1").times_s == [(hit.t_s, inf)]
     made.apply(back)
-    assert made.past.absences("replica-1") == [(hit.t_s, back.t_s)]
+    assert made.past.absences("replica-1").times_s == [(hit.t_s, back.t_s)]
     assert made.past.timeline("replica-1").split(back.t_s) == (made.past.member_commits("replica-1")[-1], None)
 
 
