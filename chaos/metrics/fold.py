@@ -62,8 +62,11 @@ class Metrics:
         return _Fold(self.families, plan, self._infos, run).see
 
     def judged(self, plan: Plan, verdict: Verdict) -> None:
-        """The end of a run: what was found."""
+        """The end of a run, also of one that was cut off: what was found."""
         name, families = plan.experiment.name, self.families
+        families.run_active.labels(name).set(0)
+        for phase in PHASES:
+            families.run_phase.labels(name, phase).set(0)
         for outcome in Outcome:
             newest = outcome is verdict.outcome
             families.runs.labels(name, outcome.value).inc(newest)

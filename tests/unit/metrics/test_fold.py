@@ -278,6 +278,13 @@ def test_the_verdict(outcome: Outcome) -> None:
     assert got("finding", monitor="goodput", property="liveness", outcome="FAIL") == 0
 
 
+def test_a_run_that_was_cut_off_does_not_go_on_for_ever() -> None:
+    got = told(lost())
+    assert got("run_active") == got("run_phase", phase="quiesce") == 1
+    got.metrics.judged(got.plan, Verdict(Outcome.UNKNOWN, "a-run", "processes", ("cut off",), ()))
+    assert got("run_active") == got("run_phase", phase="quiesce") == 0
+
+
 def test_a_gate_is_told_by_its_objectives() -> None:
     reading = Reading("p90 of gap_s", Outcome.FAIL, True, "too long", seen=5, value=9.0, bound=12.0, limit=10.0)
     runs = tuple(GateRun(f"run-{n}", n, Outcome.PASS, 50.0) for n in range(5))
