@@ -78,6 +78,8 @@ def kueue(cluster: Cluster) -> Iterator[Cluster]:
     until(lambda: cluster.kubectl(*system, *ready).returncode == 0, "Kueue runs", within_s=150)
     queues = QUEUES.replace("NAMESPACE", cluster.namespace)
     until(lambda: cluster.kubectl("apply", "-f", "-", text=queues).returncode == 0, "its queues are taken")
+    tried = ("create", "--dry-run=server", "-f", "-")
+    until(lambda: cluster.kubectl(*tried, text=foreign_pod(1)).returncode == 0, "its webhooks answer", within_s=120)
     yield cluster
     for kind in ("localqueue", "clusterqueue", "resourceflavor", "topology"):
         cluster.kubectl("delete", kind, "--all")
@@ -120,9 +122,8 @@ class Told:
         return cls(admitted, sorted(member for member in begun if member.startswith("replica")))
 
 
-@contextmanager
-def foreign(cluster: Cluster, gpus: int) -> Iterator[None]:
-    """A pod of somebody else's, which no queue knows, holds GPUs of the pool."""
+def foreign_pod(gpus: int) -> str:
+    """A pod of somebody else's, which no queue knows."""
     container = {
         "name": "other",
         "image": "registry.k8s.io/pause:3.10",
@@ -130,8 +131,13 @@ def foreign(cluster: Cluster, gpus: int) -> Iterator[None]:
         "resources": {"limits": {"nvidia.com/gpu": gpus}},
     }
     spec = {"nodeSelector": {"example.com/pool": "gpus"}, "containers": [container], "terminationGracePeriodSeconds": 0}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "foreign"}, "spec": spec}
-    assert cluster.kubectl("create", "-f", "-", text=json.dumps(pod)).returncode == 0
+    return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "foreign"}, "spec": spec})
+
+
+@contextmanager
+def foreign(cluster: Cluster, gpus: int) -> Iterator[None]:
+    """That pod holds GPUs of the pool."""
+    assert cluster.kubectl("create", "-f", "-", text=foreign_pod(gpus)).returncode == 0
     assert cluster.kubectl("wait", "--for=condition=Ready", "pod/foreign", "--timeout=30s").returncode == 0
     yield
     cluster.kubectl("delete", "pod", "foreign", "--ignore-not-found")
