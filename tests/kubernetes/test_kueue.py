@@ -139,8 +139,10 @@ def foreign(cluster: Cluster, gpus: int) -> Iterator[None]:
     """That pod holds GPUs of the pool."""
     assert cluster.kubectl("create", "-f", "-", text=foreign_pod(gpus)).returncode == 0
     assert cluster.kubectl("wait", "--for=condition=Ready", "pod/foreign", "--timeout=30s").returncode == 0
-    yield
-    cluster.kubectl("delete", "pod", "foreign", "--ignore-not-found")
+    try:
+        yield
+    finally:
+        cluster.kubectl("delete", "pod", "foreign", "--ignore-not-found")
 
 
 @pytest.mark.parametrize(("layout", "number"), [("mesh", 0), ("mesh-per-replica", 1)])
