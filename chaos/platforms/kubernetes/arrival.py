@@ -105,7 +105,7 @@ class Arrivals:
         with anyio.move_on_after(queue.admitted_within_s):
             await self._until(lambda: wanted <= self._admitted)
             return
-        reasons = {claim.reason for claim in self._claims.values() if not claim.admitted}
+        reasons = {claim.reason for claim in self._claims.values() if claim.reason}
         missing = ", ".join(sorted(wanted - self._admitted))
         why = (
             "; ".join(sorted(reasons)) or f"no workload was made: is there a LocalQueue {queue.name} in the namespace?"
@@ -129,13 +129,10 @@ class Arrivals:
             reason="" if admitted else _reason(conditions),
         )
         before = self._claims.get(told.claim)
-        if before is None or (told.admitted, told.members, told.reason) != (
-            before.admitted,
-            before.members,
-            before.reason,
-        ):
+        if before is None or (told.admitted, told.reason) != (before.admitted, before.reason):
             self._claims[told.claim] = told
-            self._emit(told)
+            if told.admitted or told.reason:
+                self._emit(told)
         if admitted:
             self._admitted |= set(members)
         self._wake()
