@@ -9,8 +9,8 @@ from chaos.load import load, shipped
 from chaos.plan import plan
 from tests.experiments.test_every_experiment import NAMES, check_proofs, shortened
 
-LACKS = {"netem"}
-"""What not every kernel has: refused by name."""
+LACKS = {"moves", "netem"}
+"""What not every layout or kernel has: refused by name."""
 
 MTBF_S = 6.0
 """Slower than on local pods: a life takes seconds to come back here, and faults that wait for one would pile up."""
