@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import inf, isfinite
 
 from chaos.gate import bounds
@@ -18,13 +19,13 @@ UNSAFE = "no safety property is broken"
 
 def readings(entry: Entry, runs: Sequence[GateRun], suite: Suite, baseline: Baseline | None) -> tuple[Reading, ...]:
     """One for safety, one for each objective, one for each comparison with the baseline."""
-    valid = [run for run in runs if run.outcome is not Outcome.UNKNOWN]
-    told = [_safety(entry, valid)]
+    experiment = _Experiment(entry, [run for run in runs if run.outcome is not Outcome.UNKNOWN], suite)
+    told = [experiment.safety()]
     for objective in entry.objectives:
-        told.append(_share(objective, entry, valid, suite))
+        told.append(experiment.limit(objective))
         if baseline is not None and objective.worse_by_max is not None and objective.measure is not None:
             before = baseline.experiments[entry.name].measures[objective.measure]
-            told.append(_comparison(objective, entry, valid, suite, before))
+            told.append(experiment.comparison(objective, objective.worse_by_max, before))
     return tuple(told)
 
 
@@ -55,38 +56,91 @@ def observed(run: GateRun, objective: Objective) -> float | None:
     return run.measures.get(objective.measure)
 
 
-def _safety(entry: Entry, valid: list[GateRun]) -> Reading:
-    broken = [run for run in valid if run.unsafe]
-    seen = len(valid)
-    if broken:
-        reading = f"{', '.join(broken[0].unsafe)} failed in {counted(len(broken), 'run')}{_why(broken[0])}"
-        return Reading(UNSAFE, Outcome.FAIL, True, reading, seen)
-    done = seen >= entry.runs
-    outcome = Outcome.PASS if done else Outcome.UNKNOWN
-    return Reading(UNSAFE, outcome, done, f"in none of {counted(seen, 'run')}{_of(seen, entry)}", seen)
+@dataclass(frozen=True)
+class _Experiment:
+    """An experiment of the suite, and those of its runs that count."""
 
+    entry: Entry
+    runs: list[GateRun]
+    suite: Suite
 
-def _share(objective: Objective, entry: Entry, valid: list[GateRun], suite: Suite) -> Reading:
-    seen = [(run, value) for run in valid if (value := observed(run, objective)) is not None]
-    bad = [run for run, value in seen if not _good(value, objective)]
-    good = len(seen) - len(bad)
-    risk_fail = suite.risk_fail if guesses(objective) else suite.risk
-    outcome, decided = bounds.share_judged(good, len(bad), entry.runs, objective.share, suite.risk, risk_fail)
-    decided = decided or len(valid) >= entry.runs
-    values = [value for _, value in seen]
-    if objective.measure is None:
-        value = good / len(seen) if seen else None
-        bound: float | None = bounds.share_at_least(good, len(seen), suite.risk)
-        limit = objective.at_least
-        reading = f"{good} of {counted(len(seen), 'run')}{_of(len(seen), entry)}"
-        reading += f": with {suite.spec.confidence:.0%} confidence at least {bound:.0%} of all would" if good else ""
-    else:
-        value, bound = _estimate(values, objective, suite)
-        limit = objective.at_most if objective.at_most is not None else objective.at_least
-        reading = _measured(values, len(bad), value, bound, objective, entry, suite)
-    if bad and outcome is not Outcome.PASS:
-        reading += _why(bad[0])
-    return Reading(objective.label, outcome, decided, reading, len(seen), _finite(value), _finite(bound), limit)
+    @property
+    def over(self) -> bool:
+        return len(self.runs) >= self.entry.runs
+
+    def safety(self) -> Reading:
+        """No run broke it. How many runs there must be is for the other objectives to say."""
+        seen = len(self.runs)
+        if broken := [run for run in self.runs if run.unsafe]:
+            reading = f"{', '.join(broken[0].unsafe)} failed in {counted(len(broken), 'run')}{_why(broken[0])}"
+            return Reading(UNSAFE, Outcome.FAIL, True, reading, seen)
+        outcome = Outcome.PASS if seen else Outcome.UNKNOWN
+        return Reading(UNSAFE, outcome, seen > 0, f"in none of {self._counted(seen)}", seen)
+
+    def limit(self, objective: Objective) -> Reading:
+        """Enough runs are on the right side of the limit."""
+        seen = self._seen(objective)
+        bad = [run for run, value in seen if not _good(value, objective)]
+        good, suite = len(seen) - len(bad), self.suite
+        risk_fail = suite.risk_fail if guesses(objective) else suite.risk
+        outcome, decided = bounds.share_judged(good, len(bad), self.entry.runs, objective.share, suite.risk, risk_fail)
+        bound: float | None
+        if objective.measure is None:
+            value, bound = good / len(seen) if seen else None, bounds.share_at_least(good, len(seen), suite.risk)
+            limit = objective.at_least
+            reading = f"{good} of {self._counted(len(seen))}"
+            reading += f": {self._surely} at least {bound:.0%} of all would" if good else ""
+        else:
+            value, bound = _estimate([value for _, value in seen], objective, suite)
+            limit = objective.at_most if objective.at_most is not None else objective.at_least
+            reading = self._measured([value for _, value in seen], value, bound, objective)
+            reading += f"; {len(bad)} beyond the limit" if bad else ""
+        if bad and outcome is not Outcome.PASS:
+            reading += _why(bad[0])
+        bound, value = _finite(bound), _finite(value)
+        return Reading(objective.label, outcome, decided or self.over, reading, len(seen), value, bound, limit)
+
+    def comparison(self, objective: Objective, allowed: float, before: Sequence[float]) -> Reading:
+        """Values now against those of the baseline, stretched by what is allowed: are they smaller, or larger?"""
+        values = [value for _, value in self._seen(objective)]
+        now, limits = values, [value * allowed for value in before]
+        if objective.at_least is not None:  # Less is worse.
+            now, limits = [-value for value in values], [-value / allowed for value in before]
+        missing = max(0, self.entry.runs - len(values))
+        outcome, decided = bounds.order_judged(now, missing, limits, self.suite.risk, self.suite.risk_worse)
+        label = f"{objective.measure} no more than {allowed:g} times worse than the baseline"
+        worse = _times_worse(values, before, objective)
+        reading = self._compared(values, before, worse)
+        if outcome is Outcome.UNKNOWN and self.over:
+            reading += "; too close to tell"
+        return Reading(label, outcome, decided or self.over, reading, len(values), worse, limit=allowed)
+
+    def _seen(self, objective: Objective) -> list[tuple[GateRun, float]]:
+        return [(run, value) for run in self.runs if (value := observed(run, objective)) is not None]
+
+    @property
+    def _surely(self) -> str:
+        return f"with {self.suite.spec.confidence:.0%} confidence"
+
+    def _counted(self, seen: int) -> str:
+        return counted(seen, "run") + (f" of {self.entry.runs}" if seen < self.entry.runs else "")
+
+    def _measured(self, values: list[float], value: float | None, bound: float | None, objective: Objective) -> str:
+        if value is None:
+            return f"told by {self._counted(0)}"
+        reading = f"{_number(value)} in {self._counted(len(values))}, "
+        reading += f"from {_number(min(values))} to {_number(max(values))}"
+        if bound is not None and isfinite(bound):
+            side = "at most" if objective.at_most is not None else "at least"
+            reading += f"; {self._surely} {side} {_number(bound)}"
+        return reading
+
+    def _compared(self, values: list[float], before: Sequence[float], worse: float | None) -> str:
+        if not values:
+            return f"told by {self._counted(0)}"
+        reading = f"median {_number(statistics.median(values))} in {self._counted(len(values))}, "
+        reading += f"{_number(statistics.median(before))} in the baseline's {len(before)}"
+        return reading if worse is None else f"{reading}: {worse:.2f} times worse"
 
 
 def _good(value: float, objective: Objective) -> bool:
@@ -111,53 +165,13 @@ def _estimate(values: list[float], objective: Objective, suite: Suite) -> tuple[
     return -bounds.percentile(mirrored, percent), None if bound is None else -bound
 
 
-def _measured(
-    values: list[float],
-    bad: int,
-    value: float | None,
-    bound: float | None,
-    objective: Objective,
-    entry: Entry,
-    suite: Suite,
-) -> str:
-    if value is None:
-        return f"no run told it{_of(0, entry)}"
-    reading = f"{_number(value)} in {counted(len(values), 'run')}{_of(len(values), entry)}, "
-    reading += f"from {_number(min(values))} to {_number(max(values))}"
-    if bound is not None and isfinite(bound):
-        side = "at most" if objective.at_most is not None else "at least"
-        reading += f"; {side} {_number(bound)} with {suite.spec.confidence:.0%} confidence"
-    return reading + (f"; {bad} beyond the limit" if bad else "")
-
-
-def _comparison(
-    objective: Objective, entry: Entry, valid: list[GateRun], suite: Suite, before: Sequence[float]
-) -> Reading:
-    """Values now against those of the baseline, stretched by what is allowed: are they smaller, or larger?"""
-    assert objective.worse_by_max is not None
-    values = [value for run in valid if (value := observed(run, objective)) is not None]
-    missing, allowed = max(0, entry.runs - len(values)), objective.worse_by_max
-    if objective.at_most is not None:
-        now, limits = values, [value * allowed for value in before]
-    else:
-        now, limits = [-value for value in values], [-value / allowed for value in before]
-    outcome, decided = bounds.order_judged(now, missing, limits, suite.risk, suite.risk_worse)
-    label = f"{objective.measure} no more than {allowed:g} times worse than the baseline"
-    was = statistics.median(before)
+def _times_worse(values: Sequence[float], before: Sequence[float], objective: Objective) -> float | None:
+    """The median now as a multiple of the one before, or the other way round where less is worse."""
     if not values:
-        return Reading(label, outcome, False, f"no run told it{_of(0, entry)}", 0, limit=allowed)
-    median = statistics.median(values)
-    worse = _times(median, was) if objective.at_most is not None else _times(was, median)
-    reading = f"median {_number(median)} in {counted(len(values), 'run')}{_of(len(values), entry)}, "
-    reading += f"{_number(was)} in the baseline's {len(before)}"
-    reading += "" if worse is None else f": {worse:.2f} times as much" if objective.at_most is not None else ""
-    if outcome is Outcome.UNKNOWN and decided:
-        reading += "; too few runs, or too close to the limit, to tell"
-    return Reading(label, outcome, decided or len(valid) >= entry.runs, reading, len(values), worse, None, allowed)
-
-
-def _times(value: float, other: float) -> float | None:
-    return value / other if other > 0 and isfinite(value) and isfinite(other) else None
+        return None
+    now, was = statistics.median(values), statistics.median(before)
+    worse, better = (now, was) if objective.at_most is not None else (was, now)
+    return worse / better if better > 0 and isfinite(worse) else None
 
 
 def _finite(value: float | None) -> float | None:
@@ -168,10 +182,6 @@ def _number(value: float) -> str:
     if not isfinite(value):
         return "never" if value > 0 else "nothing"
     return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
-
-
-def _of(seen: int, entry: Entry) -> str:
-    return f" of {entry.runs}" if seen < entry.runs else ""
 
 
 def _why(run: GateRun) -> str:

@@ -55,6 +55,14 @@ def test_a_rate_tolerates_what_so_many_runs_allow_and_no_more(tmp_path):
     assert (gate.outcome, len(gate.experiments[0].runs)) == (Outcome.FAIL, 8)
 
 
+def test_runs_that_cannot_change_the_outcome_are_not_made_unless_all_are_wanted(tmp_path):
+    asked = suite(tmp_path, {"rate": "verdict", "at_least": 0.5}, runs=10)
+    gate = gated(asked, Runs(*[recovered(1)] * 10), tmp_path)
+    assert (gate.outcome, len(gate.experiments[0].runs)) == (Outcome.PASS, 8)
+    gate = gated(asked, Runs(*[recovered(1)] * 10), tmp_path, all_runs=True)
+    assert (gate.outcome, len(gate.experiments[0].runs)) == (Outcome.PASS, 10)
+
+
 def test_a_broken_safety_property_is_never_tolerated(tmp_path):
     asked = suite(tmp_path, {"rate": "verdict", "at_least": 0.5}, runs=10)
     gate = gated(asked, Runs(recovered(1), verdict(Outcome.FAIL, "states differ", unsafe=True)), tmp_path)
@@ -205,4 +213,4 @@ def test_a_measure_that_a_passing_run_lacks_is_not_seen(tmp_path):
         suite(tmp_path, MEDIAN | {"measure": "replicas_rejoin.respawn_s"}), Runs(*[recovered(4)] * 5), tmp_path
     )
     assert gate.outcome is Outcome.UNKNOWN
-    assert "no run told it" in gate.reason
+    assert "told by 0 runs of 5" in gate.reason
