@@ -211,9 +211,8 @@ def test_a_fault_that_removes_nobody_takes_nobody_out() -> None:
 
 
 def test_who_is_hit_again_need_not_come_back_from_the_first_hit() -> None:
-    story = lost().restart("replica-1").kill("replica-1")
-    for number in (0, 1):
-        story.say(events.FaultEnded, "runner", fault_id=f"fault-{number}")
+    story = lost().say(events.FaultEnded, "runner", fault_id="fault-0").restart("replica-1").kill("replica-1")
+    story.say(events.FaultEnded, "runner", fault_id="fault-1")
     assert told(story).all("fault_active") == {("pod.kill", "replica-1"): 1}
     story.restart("replica-1").build("replica-1").join("replica-1").train(2)
     got = told(story)
@@ -232,6 +231,34 @@ def test_what_stays_behind_is_told(said: bool) -> None:
     got = told(story)
     assert got("leftover_faults") == got("injections_held", fault="process.freeze", target="replica-1") == 1
     assert got("reverts_failed_total", fault="process.freeze") == said
+
+
+def test_what_stays_behind_is_told_at_once() -> None:
+    story = frozen().drop(lambda event: isinstance(event, events.InjectionReverted))
+    (proof,) = [event for event in story.told if isinstance(event, events.InjectionInForce)]
+    assert told(story)("leftover_faults") == 0
+    story.say(events.RevertFailed, "runner", fault_id="fault-0", injection=proof.injection, reason="the agent is gone")
+    assert told(story)("leftover_faults") == 1
+
+
+def test_who_is_hit_as_well_is_no_survivor() -> None:
+    """Its last try in vain is not the one that the survivors noticed the fault by."""
+    story = Story().deploy().train(12).phase("disturb").wait(0.1)
+    last = next(event for event in reversed(story.told) if isinstance(event, events.Step))
+    story.told.append(msgspec.structs.replace(last, t_s=story.now_s + 0.005, step=13, committed=False, digest=None))
+    assert last.member == "replica-2"
+    story.kill("replica-1", "replica-2").wait(1.0).discard().regroup().train(5)
+    got = told(story.drain().end())
+    measured = finding("survivors_continue", story.plan, story.journal()).measures
+    for phase, name in SURVIVORS.items():
+        assert got("survivor_wait_seconds_sum", fault="pod.kill", phase=phase) == pytest.approx(measured[name])
+    assert measured["failed_step_s"] == pytest.approx(1.0)
+
+
+def test_a_survivor_that_is_hit_in_its_turn_is_not_waited_for() -> None:
+    story = Story().deploy().train(12).phase("disturb").wait(0.1)
+    story.kill("replica-1").kill("replica-2").wait(1.0).discard().regroup().train(5)
+    assert told(story)("survivor_wait_seconds_count", fault="pod.kill", phase="last_commit") == 2
 
 
 def test_an_end_out_of_order_that_was_proven_leaves_nothing() -> None:
@@ -264,6 +291,7 @@ def test_a_gate_adds_its_runs_up_and_shows_the_newest() -> None:
     assert second("recovery_seconds_count", fault="pod.kill", phase="recovery") == 2
     assert second("step") == 39
     assert [run for *_, run, _ in second.all("run_info")] == ["second"]
+    assert Told(story.plan, [], metrics, "third")("step") == 0
 
 
 @pytest.mark.parametrize("outcome", Outcome)
