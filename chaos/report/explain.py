@@ -13,7 +13,7 @@ import itertools
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -26,11 +26,13 @@ from chaos.model.events import (
     AnyEvent,
     EventsLost,
     FaultMissed,
+    HealStarted,
     InjectionFailed,
     MemberExited,
     MemberStarted,
     MemberWaits,
     PhaseFailed,
+    Quorum,
     RevertFailed,
     SafetyBroken,
     Step,
@@ -61,20 +63,20 @@ def explain(run_dir: Path) -> str:
     """The account of a stored run. Raises BadInput when the folder holds none."""
     verdict = check(run_dir)
     plan = msgspec.json.decode((run_dir / PLAN).read_bytes(), type=Plan)
-    account = _Account(plan, verdict)
+    account = Account(plan, verdict)
     for event in Reading(run_dir / NAME).events():
         account.take(event)
     return account.text()
 
 
-class _Account:
-    """A fold over the journal that keeps what is worth telling."""
+class Account:
+    """A fold over the journal that keeps what is worth telling. `history` is that of the run."""
 
     def __init__(self, plan: Plan, verdict: Verdict) -> None:
         self._plan = plan
         self._verdict = verdict
-        self._history = History(plan.topology)
-        self._past = self._history.past
+        self.history = History(plan.topology)
+        self._past = self.history.past
         self._evidence: dict[int, AnyEvent | None] = {
             seq: None for finding in verdict.findings if finding.outcome is not Outcome.PASS for seq in finding.evidence
         }
@@ -83,7 +85,7 @@ class _Account:
         self._events = 0
 
     def take(self, event: AnyEvent) -> None:
-        self._history.apply(event)
+        self.history.apply(event)
         self._events += 1
         if event.seq in self._evidence:
             self._evidence[event.seq] = event
@@ -91,8 +93,9 @@ class _Account:
             self._news.append(event)
 
     def text(self) -> str:
-        parts = [self._outcome(), "What happened", *self._lines(self._story())]
-        for title, told_of in (("What was unusual", self._unusual()), ("What was not passed", self._not_passed())):
+        parts = [self._outcome(), "What happened"]
+        parts += [_paragraph(line.text, f"{line.t_s:8.1f} s  ", " " * 12) for line in self.story()]
+        for title, told_of in (("What was unusual", self.unusual()), ("What was not passed", self._not_passed())):
             lines = [_paragraph(line, "  ") for line in told_of]
             parts += ["", title, *lines] if lines else []
         return "\n".join(parts) + "\n"
@@ -100,19 +103,22 @@ class _Account:
     # The outcome.
 
     def _outcome(self) -> str:
-        verdict, past = self._verdict, self._past
         experiment = self._plan.experiment
-        lines = [f"{verdict.outcome.value}: {experiment.name}", _paragraph(experiment.why), ""]
+        head = f"{self._verdict.outcome.value}: {experiment.name}"
+        return "\n".join([head, _paragraph(experiment.why), "", _paragraph(self.gist()), ""])
+
+    def gist(self) -> str:
+        """The run in three sentences."""
+        verdict, past = self._verdict, self._past
         replicas = counted(self._plan.workload.replicas, "replica")
-        faults, now_s = len(past.started), self._history.now_s
+        faults, now_s = len(past.started), self.history.now_s
         length = f"in {now_s:.1f} s" if past.ended else f"in the {now_s:.1f} s that are known"
         said = f"{replicas} of {self._plan.workload.recipe} trained {counted(len(past.steps), 'step')} {length}, and "
         said += f"{counted(faults, 'fault') if faults else 'no fault'} {'were' if faults > 1 else 'was'} made. "
         passed = sum(finding.outcome is Outcome.PASS for finding in verdict.findings)
         number = "All" if passed == len(verdict.findings) else f"{passed} of"
         said += f"{number} {counted(len(verdict.findings), 'monitor')} passed"
-        lines.append(_paragraph(f"{said}{self._but()}."))
-        return "\n".join([*lines, ""])
+        return f"{said}{self._but()}."
 
     def _but(self) -> str:
         """The first reason why it is no PASS; for a FAIL, the first broken promise."""
@@ -127,23 +133,16 @@ class _Account:
 
     # The story.
 
-    def _story(self) -> Iterator[Line]:
-        yield from self._beginning()
-        yield from self._places()
-        yield from self._faults()
-        yield from self._surprises()
-        yield from self._end()
-
-    def _lines(self, lines: Iterable[Line]) -> list[str]:
-        return [
-            _paragraph(line.text, f"{line.t_s:8.1f} s  ", " " * 12) for line in sorted(lines, key=lambda line: line.t_s)
-        ]
+    def story(self) -> list[Line]:
+        """What happened, in the order of time."""
+        parts = (self._beginning(), self._places(), self._faults(), self._surprises(), self._end())
+        return sorted(itertools.chain.from_iterable(parts), key=lambda line: line.t_s)
 
     def _beginning(self) -> Iterator[Line]:
         past, replicas = self._past, self._plan.replicas()
         if past.begun:
             yield Line(past.begun.t_s, _sentence(told(past.begun)))
-        first = {name: past.lives[name][0] for name in self._history.members if past.lives.get(name)}
+        first = {name: past.lives[name][0] for name in self.history.members if past.lives.get(name)}
         begun = {name: life.started for name, life in first.items() if life.started}
         if begun:
             nodes = counted(len({event.node for event in begun.values()}), "node")
@@ -216,11 +215,12 @@ class _Account:
             yield Line(past.ended.t_s, _sentence(told(past.ended)))
         else:
             stop = f"Here the journal stops, after {counted(self._events, 'event')}: the run was cut off."
-            yield Line(self._history.now_s, stop)
+            yield Line(self.history.now_s, stop)
 
     # What was unusual.
 
-    def _unusual(self) -> Iterator[str]:
+    def unusual(self) -> Iterator[str]:
+        """What stood out, a sentence each."""
         yield from self._discards()
         yield from self._stalls()
         yield from self._heals()
@@ -315,7 +315,7 @@ class _Account:
         """The events that a finding points at, as sentences."""
         shown = [event for seq in finding.evidence if (event := self._evidence.get(seq)) is not None]
         for event in shown[:EVIDENCE_MAX]:
-            yield f"  seen at {event.t_s:.1f} s (event {event.seq}): {told(event) or _said(event)}"
+            yield f"  seen at {event.t_s:.1f} s (event {event.seq}): {said(event)}"
         if len(shown) > EVIDENCE_MAX:
             yield f"  and {counted(len(shown) - EVIDENCE_MAX, 'more event')}"
 
@@ -338,12 +338,20 @@ _NEWS = (
 _PLACES = (MemberWaits, Admission)
 
 
-def _said(event: AnyEvent) -> str:
-    """An event that is no news by itself."""
-    if isinstance(event, Step):
-        how = "committed" if event.committed else "tried in vain"
-        return f"{event.member} {how} step {event.step} in quorum {event.quorum_id} of {event.participants}"
-    return f"{event.member} told of {event.kind.replace('_', ' ')}"
+def said(event: AnyEvent) -> str:
+    """Any event as a sentence, also one that is no news by itself."""
+    if news := told(event):
+        return news
+    match event:
+        case Step(member=member, step=step, quorum_id=quorum_id, participants=participants):
+            how = "committed" if event.committed else "tried in vain"
+            return f"{member} {how} step {step} in quorum {quorum_id} of {participants}"
+        case Quorum(member=member, quorum_id=quorum_id, participants=participants, heal=heal):
+            return f"{member} got quorum {quorum_id} of {participants}{', and has to heal' if heal else ''}"
+        case HealStarted(member=member, step=step, source=source):
+            return f"{member} began to take the state of step {step} from {source}"
+        case _:
+            return f"{event.member} told of {event.kind.replace('_', ' ')}"
 
 
 def _sentence(said: str | None) -> str:
