@@ -233,6 +233,22 @@ def test_what_stays_behind_is_told(said: bool) -> None:
     assert got("reverts_failed_total", fault="process.freeze") == said
 
 
+def test_who_commits_without_its_peers_is_not_back() -> None:
+    story = frozen().say(events.FaultEnded, "runner", fault_id="fault-0").train(3)
+    theirs = next(event for event in reversed(story.told) if isinstance(event, events.Step))
+    alone = msgspec.structs.replace(theirs, t_s=theirs.t_s + 0.001, member="replica-1", quorum_id=99)
+    story.told.append(alone)
+    assert told(story)("replica_away", replica="replica-1") == 1
+    story.told[-1] = msgspec.structs.replace(alone, quorum_id=theirs.quorum_id)
+    assert told(story)("replica_away", replica="replica-1") == 0
+
+
+def test_nobody_is_away_once_the_run_is_over() -> None:
+    got = told(lost().drain().end())
+    away = got.all("replica_away") | got.all("replica_due_timestamp_seconds") | got.all("fault_active")
+    assert set(away.values()) == {0}
+
+
 def test_what_stays_behind_is_told_at_once() -> None:
     story = frozen().drop(lambda event: isinstance(event, events.InjectionReverted))
     (proof,) = [event for event in story.told if isinstance(event, events.InjectionInForce)]
