@@ -228,3 +228,20 @@ def test_a_pod_whose_object_is_gone_lives_until_its_node_says_otherwise(proven):
         await told.until("a", KILLED)
 
     followed(node, story)
+
+
+def test_an_end_that_is_proven_while_the_log_cannot_be_had_is_told_at_once_and_the_rest_when_the_next_life_begins():
+    node = Node(Log([line(1, "a")]))
+
+    async def story(log: PodLog, told: Told) -> None:
+        log.update(pod(running={}))
+        await told.until("a")
+        asked = len(node.asked)
+        await log.killed(unread=True)
+        await told.until("a", KILLED)
+        assert len(node.asked) == asked, "nobody was asked"
+        node.before, node.now = Log([line(1, "a"), line(2, "last words")]), Log([line(3, "c")])
+        log.update(pod(1, running={}, last={"terminated": {"exitCode": 137}}))
+        await told.until("a", KILLED, "last words", "c")
+
+    followed(node, story)
