@@ -103,18 +103,12 @@ def test_patience_is_as_long_as_the_pace_of_visits() -> None:
 
 def test_a_visit_that_began_before_is_not_the_last() -> None:
     visits = Visits()
-    done = threading.Event()
-
-    def wait() -> None:
-        visits.await_later(begun)
-        done.set()
-
     with visits.visit():
-        begun = visits.begun
-        waiting = threading.Thread(target=wait)
+        waiting = threading.Thread(target=visits.await_later, args=(visits.begun,))
         waiting.start()
-    assert not done.is_set()
+    waiting.join(0.5)
+    assert waiting.is_alive()
     with visits.visit():
         pass
-    assert done.wait(PATIENCE_S)
-    waiting.join()
+    waiting.join(PATIENCE_S)
+    assert not waiting.is_alive()
