@@ -98,8 +98,8 @@ def exporting(address: str | None, say: Callable[[str], None]) -> Iterator[Metri
         yield metrics
         begun = visits.begun
         if begun:
-            say(f"waiting up to {visits.patience_s:.0f} s for the last scrape; Ctrl-C ends that")
             with suppress(KeyboardInterrupt):
+                say(f"waiting up to {visits.patience_s:.0f} s for the last scrape; Ctrl-C ends that")
                 visits.await_later(begun)
 
 
