@@ -39,3 +39,19 @@ def test_a_mesh_that_nobody_keeps_ends_the_run_with_what_is_missing(cluster, mes
     assert done.returncode == 2, done.stdout + done.stderr
     assert "the Monarch operator does not run" in done.stderr
     assert cluster.left() == ""
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"queue": {"name": "team"}}, "this cluster has no Kueue; install it, or remove queue"),
+        ({"layout": "statefulset", "queue": {"name": "team", "pod_group": True}}, "remove queue.pod_group"),
+        ({"levels": ["example.com/row"]}, "no node has the label example.com/row"),
+    ],
+)
+def test_what_the_platform_file_asks_in_vain_is_one_line_and_64(cluster, tmp_path, more, message):
+    done = cluster.saying(tmp_path, **more).run("steady", tmp_path / "runs", *TOY)
+    assert done.returncode == 64, done.stdout + done.stderr
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "runs").exists()

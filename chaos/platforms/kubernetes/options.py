@@ -83,10 +83,6 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     queue: Queue | None = None
     levels: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        if self.queue and self.queue.pod_group and self.layout and self.layout.shared:
-            raise ValueError(f"layout {self.layout.value} is admitted as a whole already; remove queue.pod_group")
-
     def node_nics(self) -> dict[str, str]:
         """The same of the nodes themselves, as far as it is said."""
         return {role.value: name for role, name in self.node_interfaces.items()}

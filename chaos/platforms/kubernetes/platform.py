@@ -1,6 +1,6 @@
 """The Kubernetes platform: a job's members as pods of a cluster, for as long as a context is open.
 
-    async with KubernetesPlatform.reach(options).deploy(deployment, emit) as cluster: ...
+    async with KubernetesPlatform.reach(options, workload, topology).deploy(deployment, emit) as cluster: ...
 
 Leaves in the run's folder `members/<member>/<life>.log`. Leaves nothing in the cluster; what a killed runner left there
 is removed by the next run in the namespace, or by `chaos clean`.
@@ -28,7 +28,7 @@ from chaos.platforms.kubernetes.cluster import KubernetesCluster
 from chaos.platforms.kubernetes.disturb import Start
 from chaos.platforms.kubernetes.layout import Keeper, Keepers, Layout
 from chaos.platforms.kubernetes.objects import KUEUE, LEASE_TTL_S, MESH_API, Names
-from chaos.platforms.kubernetes.options import Options
+from chaos.platforms.kubernetes.options import Options, Queue
 from chaos.platforms.kubernetes.orders import Orders
 
 RENEWALS_PER_TTL = 3
@@ -130,7 +130,7 @@ async def _look(kube: Kube, options: Options) -> tuple[Layout, dict[str, frozens
     nodes = await preflight.look(kube, options.namespace)
     try:
         layout = await _layout(kube, options.layout)
-        await _check_queue(kube, options)
+        await _check_queue(kube, options.queue, layout)
         return layout, nodes, await _places(kube, options.levels)
     except KubeError as error:
         raise MachineUnfit(f"the cluster cannot be used: {error}") from error
@@ -166,15 +166,17 @@ async def _places(kube: Kube, levels: tuple[str, ...]) -> Places:
     return places
 
 
-async def _check_queue(kube: Kube, options: Options) -> None:
-    if options.queue is None:
+async def _check_queue(kube: Kube, queue: Queue | None, layout: Layout) -> None:
+    if queue is None:
         return
+    if queue.pod_group and layout.shared:
+        raise BadInput(f"layout {layout.value} is admitted as a whole already; remove queue.pod_group")
     try:
         await kube.get(f"/apis/{KUEUE}")
     except KubeError as error:
         if error.status != 404:
             raise
-        raise BadInput(f"queue {options.queue.name}: this cluster has no Kueue; install it, or remove queue") from None
+        raise BadInput(f"queue {queue.name}: this cluster has no Kueue; install it, or remove queue") from None
 
 
 def place(topology: Topology, available: list[str]) -> dict[str, str]:
