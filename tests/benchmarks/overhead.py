@@ -71,10 +71,11 @@ class Windows(Judges):
     def broken(self) -> None:
         """What is judged in parts is not to end the run."""
 
-    def rates(self) -> list[float]:
-        """Steps per second of each window."""
+    def rates(self, number: int) -> list[float]:
+        """Steps per second of the first so many windows."""
         return [
-            (len(times_s) - 1) / (times_s[-1] - times_s[0]) for _, times_s in sorted(self.commits_s.items()) if times_s
+            (len(times_s) - 1) / (times_s[-1] - times_s[0])
+            for times_s in map(self.commits_s.__getitem__, range(number))
         ]
 
 
@@ -120,7 +121,7 @@ def main() -> None:
         finally:
             over.set()
             scraping.join()
-    rates = windows.rates()[: 2 * args.pairs]
+    rates = windows.rates(2 * args.pairs)
     costs = [1 - on / off for on, off in zip(rates[::2], rates[1::2], strict=True)]
     for on, off, cost in zip(rates[::2], rates[1::2], costs, strict=True):
         print(f"on {on:8.3f} steps/s   off {off:8.3f} steps/s   cost {cost:+.2%}")
