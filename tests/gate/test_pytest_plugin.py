@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+
+from chaos import journal
+from chaos.model.events import RunStarted
 
 TESTS = """
 import pytest
@@ -49,16 +53,20 @@ def test_no_marker(chaos_experiment):
 
 
 @pytest.fixture(scope="module", params=[(), ("-n", "2")], ids=["alone", "xdist"])
-def outcomes(request, tmp_path_factory, chaos_env) -> dict[str, ElementTree.Element]:
-    """What pytest's own JUnit file says of each test."""
-    if request.param:
-        pytest.importorskip("xdist")
+def repository(request, tmp_path_factory, chaos_env) -> Path:
+    """The folder of somebody's tests, after they ran."""
     folder = tmp_path_factory.mktemp("repository")
     (folder / "test_recovery.py").write_text(TESTS)
     command = [sys.executable, "-m", "pytest", "--junit-xml", "junit.xml", "--strict-markers", *request.param]
-    done = subprocess.run(command, cwd=folder, env=chaos_env, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=folder, env=chaos_env, capture_output=True, text=True, timeout=600)
     assert done.returncode == 1, done.stdout + done.stderr
-    cases = ElementTree.parse(folder / "junit.xml").iter("testcase")
+    return folder
+
+
+@pytest.fixture
+def outcomes(repository) -> dict[str, ElementTree.Element]:
+    """What pytest's own JUnit file says of each test."""
+    cases = ElementTree.parse(repository / "junit.xml").iter("testcase")
     return {case.attrib["name"]: case for case in cases}
 
 
@@ -98,3 +106,15 @@ def test_what_cannot_be_run_is_an_error_in_the_words_of_chaos_run(outcomes):
     kind, text = told(outcomes["test_no_marker"])
     assert kind == "error"
     assert '@pytest.mark.chaos_experiment("replica-lost"' in text
+
+
+def test_experiments_wait_for_one_another(repository):
+    spans = []
+    for path in repository.glob("runs/*/journal.jsonl"):
+        *_, last = events = list(journal.Reading(path).events())
+        begun = events[0]
+        assert isinstance(begun, RunStarted)
+        spans.append((begun.wall_s, begun.wall_s + last.t_s - begun.t_s))
+    spans.sort()
+    assert len(spans) == 4
+    assert all(one[1] <= later[0] for one, later in itertools.pairwise(spans))
