@@ -42,7 +42,7 @@ from chaos.platforms.kubernetes.platform import KubernetesPlatform
 from chaos.platforms.local import doctor as local_doctor
 from chaos.platforms.local import sweep
 from chaos.platforms.local.platform import LocalPlatform
-from chaos.report import catalogue, summary
+from chaos.report import catalogue, page, record, summary
 from chaos.report.explain import explain
 from chaos.report.live import watching
 from chaos.run.folder import claimed
@@ -115,11 +115,11 @@ def run(
         with watching(planned, console) as watcher:
             watchers = (watcher, *([metrics.begin(planned, run_dir.name)] if metrics else []))
             _go(lambda: run_plan(planned, platform, run_dir, watchers))
-        verdict = _judge(planned, run_dir)
+        verdict = _judge(run_dir)
         if metrics:
             metrics.judged(planned, verdict)
         summary.print_verdict(verdict, console)
-        _say(f"  report  {run_dir / summary.NAME}")
+        _say(f"  report  {run_dir / page.NAME}")
     raise typer.Exit(verdict.exit_code)
 
 
@@ -156,7 +156,7 @@ def gate(
                 watchers = [watcher] if watcher else []
                 watchers += [metrics.begin(planned, run_dir.name)] if metrics else []
                 ended = _go(lambda: run_plan(planned, platform, run_dir, tuple(watchers)), limit_s)
-            verdict = _judge(planned, run_dir)
+            verdict = _judge(run_dir)
             if metrics:
                 metrics.judged(planned, verdict)
             return run_dir, verdict, ended
@@ -192,6 +192,13 @@ def check_run(
 def explain_run(run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]) -> None:
     """Tell in plain words what happened in a stored run, and when."""
     _say(explain(run_dir).rstrip())
+
+
+@app.command(name="report")
+def write_report(run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]) -> None:
+    """Write report.html and report.md of a stored run again, from its plan and journal alone."""
+    page.write(run_dir)
+    _say(f"report  {run_dir / page.NAME}")
 
 
 @app.command(name="metrics")
@@ -314,11 +321,10 @@ def _reached(name: str, isolation: str | None, file: Path | None, planned: Plan)
     return KubernetesPlatform.reach(kubernetes_options.read(file), planned.workload, planned.topology)
 
 
-def _judge(planned: Plan, run_dir: Path) -> Verdict:
+def _judge(run_dir: Path) -> Verdict:
     verdict = check(run_dir)
     (run_dir / VERDICT).write_bytes(msgspec.json.format(msgspec.json.encode(verdict)) + b"\n")
-    events = journal.Reading(run_dir / journal.NAME).events()
-    (run_dir / summary.NAME).write_text(summary.markdown(planned, verdict, events))
+    page.write(run_dir, record.read(run_dir, verdict))
     return verdict
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from rich.console import Console
 from rich.text import Text
 
-from chaos.model.events import AnyEvent
 from chaos.model.plan import Plan, PlannedFault
 from chaos.model.verdict import Outcome, Verdict
-from chaos.report.live import told
+from chaos.model.wording import counted
+from chaos.report.record import Record
 
 NAME = "report.md"
 
@@ -51,23 +49,27 @@ def print_verdict(verdict: Verdict, console: Console) -> None:
             _say(console, f"  because {reason}")
 
 
-def markdown(plan: Plan, verdict: Verdict, events: Iterable[AnyEvent]) -> str:
-    """The report: verdict and reasons first, then the numbers, then what happened when."""
-    lines = [f"# {verdict.outcome.value}: {_title(verdict)}", "", plan.experiment.why, ""]
+def markdown(record: Record) -> str:
+    """The report: verdict and reasons first, then what happened, the findings with their numbers, and the events."""
+    plan, verdict, account = record.plan, record.verdict, record.account
+    lines = [f"# {verdict.outcome.value}: {_title(verdict)}", "", plan.experiment.why, "", account.gist(), ""]
     lines += [] if verdict.expectation is None else [f"**{escape(verdict.expectation.reading)}**", ""]
     lines += [f"- {escape(reason)}" for reason in verdict.reasons]
+    lines += ["", "| seconds | what happened |", "|---|---|"]
+    lines += [f"| {line.t_s:.1f} | {escape(line.text)} |" for line in account.story()]
+    if unusual := list(account.unusual()):
+        lines += ["", "What was unusual:", "", *(f"- {escape(line)}" for line in unusual)]
     lines += ["", "| monitor | outcome | reading | evidence |", "|---|---|---|---|"]
-    for finding in verdict.findings:
-        evidence = ", ".join(map(str, finding.evidence))
+    for finding in record.findings:
+        evidence = ", ".join(map(str, record.evidence(finding)))
         lines.append(f"| {finding.monitor} | {finding.outcome.value} | {escape(finding.reading)} | {evidence} |")
     lines += ["", "| monitor | measure | value |", "|---|---|---|"]
-    for finding in verdict.findings:
-        lines += [f"| {finding.monitor} | {name} | {_number(value)} |" for name, value in finding.measures.items()]
-    lines += ["", "| seq | seconds | what happened |", "|---|---|---|"]
-    for event in events:
-        news = told(event)
-        if news is not None:
-            lines.append(f"| {event.seq} | {event.t_s:.2f} | {escape(news)} |")
+    for finding in record.findings:
+        lines += [f"| {finding.monitor} | {name} | {number(value)} |" for name, value in finding.measures.items()]
+    lines += ["", "| event | seconds | what happened |", "|---|---|---|"]
+    lines += [f"| {row.seq} | {row.t_s:.2f} | {escape(row.text)} |" for row in record.rows]
+    if record.news_unsaid:
+        lines += ["", f"{counted(record.news_unsaid, 'more piece')} of news in `journal.jsonl`."]
     return "\n".join(lines) + "\n"
 
 
@@ -97,7 +99,8 @@ def _say(console: Console, text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _number(value: float | int | str | None) -> str:
+def number(value: float | int | str | None) -> str:
+    """A measure as it is shown."""
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 

@@ -49,7 +49,8 @@ def test_a_lost_replica_comes_back(chaos, tmp_path, isolation):
     assert set(outcomes(folder).values()) == {"PASS"}
     assert verdict(folder).isolation == isolation
     assert "PASS  replica-lost" in done.stdout
-    assert str(folder / "report.md") in done.stdout
+    assert str(folder / "report.html") in done.stdout
+    assert (folder / "report.html").stat().st_size and (folder / "report.md").stat().st_size
     events = list(journal.Reading(folder / "journal.jsonl").events())
     assert [e.phase for e in events if isinstance(e, PhaseStarted)] == [
         "deploy", "baseline", "disturb", "quiesce", "drain",
