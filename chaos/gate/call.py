@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 import msgspec
@@ -51,7 +52,8 @@ class Call:
             _check_writable(path)
         self.baseline = None
         if self.baseline_file is not None and not options.update_baseline:
-            self.baseline = baselines.read(self.baseline_file, suite, self.budget_s)
+            rest_s = inf if options.resume else self.budget_s  # Of a gate that goes on only the rest is to be made.
+            self.baseline = baselines.read(self.baseline_file, suite, rest_s)
 
     def make(
         self,
@@ -82,7 +84,7 @@ class Call:
         outputs.show(gate, console)
         say(f"  report  {folder / outputs.MARKDOWN}")
         if not gate.complete:
-            say(f"  go on with: chaos gate {self.suite.reference} --resume {folder}")
+            say(f"  to go on, type the same with --resume {folder}")
         if self.options.update_baseline:
             self._record(gate, say)
         return gate
