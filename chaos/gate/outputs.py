@@ -64,7 +64,7 @@ def markdown(gate: Gate, folder: Path) -> str:
             why = escape(run.reasons[0]) if run.reasons else ""
             lines.append(f"| {run.folder} | {run.seed} | {run.outcome.value} | {run.duration_s:.1f} | {why} |")
     for one, run in _telling(gate):
-        told = _explained(folder / run.folder)
+        told = _explained(folder / run.folder).replace("```", "'''")
         lines += ["", f"<details><summary>{one.name}, seed {run.seed}: what happened</summary>", ""]
         lines += ["```text", told, "```", "", "</details>"]
     return "\n".join(lines) + "\n"
