@@ -16,7 +16,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from chaos.model.wording import span
+from chaos.model.wording import counted, span
 from chaos.report import summary
 from chaos.report.bars import PARTS, Bar
 from chaos.report.lanes import STATES
@@ -36,6 +36,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters["seconds"] = span
+    made.globals["counted"] = counted
     made.filters["number"] = summary.number
     return made
 
