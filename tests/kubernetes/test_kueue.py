@@ -198,7 +198,7 @@ def test_a_foreign_pod_that_ends_is_not_noticed_until_a_node_changes(kueue, oper
     with foreign(kueue, 2), subprocess.Popen(command, env=kueue.env, stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout is not None
         try:
-            assert any("not admitted" in line for line in run.stdout)
+            assert any("not admitted: " in line for line in run.stdout)
             kueue.kubectl("delete", "pod", "foreign")
             for _ in range(20):
                 assert kueue.kubectl("get", "workloads", "-o", CONDITION).stdout != "True"
