@@ -7,7 +7,7 @@ from fractions import Fraction
 from math import comb, inf
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from chaos.gate import bounds
@@ -117,6 +117,7 @@ def test_a_percentile_is_the_smallest_value_that_enough_do_not_exceed(values, pe
 
 @exact
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=4), st.lists(st.integers(0, 4), min_size=1, max_size=4))
+@example([0, 2], [1, 1, 1])
 def test_chance_is_what_counting_every_arrangement_gives(values, others):
     """Ties included."""
     pooled = [*values, *others]
@@ -156,6 +157,14 @@ def test_what_is_decided_holds_whatever_the_missing_would_have_been(values, miss
     outcome, decided = bounds.order_judged(values, len(missing), others, risk, risk)
     if decided:
         assert bounds.order_judged([*values, *missing], 0, others, risk, risk) == (outcome, True)
+
+
+def test_few_values_decide_nothing_while_others_may_come():
+    """Three of five, all larger than the others, would be told apart if they were all."""
+    risk = Fraction(1, 20)
+    assert bounds.order_judged([9, 9, 9], 0, [1, 2, 3, 4, 5], risk, risk) == (Outcome.FAIL, True)
+    assert bounds.order_judged([9, 9, 9], 2, [1, 2, 3, 4, 5], risk, risk) == (Outcome.UNKNOWN, False)
+    assert bounds.order_judged([0, 0, 0], 2, [1, 2, 3, 4, 5], risk, risk) == (Outcome.UNKNOWN, False)
 
 
 def test_never_is_later_than_anything():
