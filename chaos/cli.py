@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from math import inf
 from pathlib import Path
 from typing import Annotated
@@ -42,10 +42,10 @@ from chaos.platforms.kubernetes.platform import KubernetesPlatform
 from chaos.platforms.local import doctor as local_doctor
 from chaos.platforms.local import sweep
 from chaos.platforms.local.platform import LocalPlatform
-from chaos.report import catalogue, compare, page, record, summary
+from chaos.report import catalogue, page, record, summary
+from chaos.report import commands as report_commands
 from chaos.report.explain import explain
 from chaos.report.live import watching
-from chaos.report.serve import LOOPBACK, Server
 from chaos.run.folder import claimed
 from chaos.run.runner import run as run_plan
 from chaos.run.runner import stack
@@ -63,6 +63,7 @@ app = typer.Typer(
 )
 app.add_typer(kubernetes_commands.install, name="install")
 app.add_typer(kubernetes_commands.uninstall, name="uninstall")
+app.add_typer(report_commands.app)
 
 
 class _Console(Console):
@@ -193,40 +194,6 @@ def check_run(
 def explain_run(run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]) -> None:
     """Tell in plain words what happened in a stored run, and when."""
     _say(explain(run_dir).rstrip())
-
-
-@app.command(name="report")
-def write_report(run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]) -> None:
-    """Write report.html and report.md of a stored run again, from its plan and journal alone."""
-    page.write(run_dir)
-    _say(f"report  {run_dir / page.NAME}")
-
-
-@app.command(name="compare")
-def compare_runs(
-    run_a: Annotated[Path, typer.Argument(metavar="RUN_A", help="The folder of a run.")],
-    run_b: Annotated[Path, typer.Argument(metavar="RUN_B", help="The folder of another one.")],
-    html: Annotated[Path | None, typer.Option(help="Write the comparison as a page, too.")] = None,
-) -> None:
-    """Show two stored runs side by side: what was different, what was found, and every number with its change."""
-    compared = compare.Comparison(record.read(run_a), record.read(run_b))
-    compare.show(compared, console)
-    if html is not None:
-        compare.write(compared, html)
-
-
-@app.command()
-def serve(
-    runs: Annotated[Path, typer.Argument(metavar="RUNS", help="The folder that holds runs and gates.")] = Path("runs"),
-    host: Annotated[str, typer.Option(help="Where to listen; whoever can reach it can read all of the folder.")] = (
-        LOOPBACK
-    ),
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any that is free.")] = 8080,
-) -> None:
-    """Show runs and gates in a browser until Ctrl-C."""
-    with Server(runs, host, port) as server, suppress(KeyboardInterrupt):
-        _say(f"{server.url} shows {runs}; Ctrl-C ends that")
-        server.serve_forever(poll_interval=0.1)
 
 
 @app.command(name="metrics")

@@ -16,6 +16,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from chaos.model.errors import BadInput
 from chaos.model.wording import counted, span
 from chaos.report import summary
 from chaos.report.bars import PARTS, Bar
@@ -87,7 +88,10 @@ def facts(record: Record) -> dict[str, Any]:
 
 
 def write(run_dir: Path, record: Record | None = None) -> None:
-    """Write both reports into the folder of a run. Raises BadInput when it holds none."""
+    """Write both reports into the folder of a run. Raises BadInput when it holds none, or takes none."""
     record = record or read(run_dir)
-    (run_dir / summary.NAME).write_text(summary.markdown(record))
-    (run_dir / NAME).write_text(render(record))
+    for name, text in ((summary.NAME, summary.markdown(record)), (NAME, render(record))):
+        try:
+            (run_dir / name).write_text(text)
+        except OSError as error:
+            raise BadInput(f"{run_dir / name} cannot be written: {error.strerror}; free it and type again") from None
