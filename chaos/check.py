@@ -55,11 +55,12 @@ class Judges:
 
     def observe(self, event: AnyEvent) -> None:
         """Take one event in."""
-        if isinstance(event, RunStarted) and self.history.past.begun is not None:
+        history = self.history
+        if isinstance(event, RunStarted) and history.past.begun is not None:
             self._second = self._second or event
-        self.history.apply(event)
-        for observe in self._of_ordinary if self.history.past.ordinary else self._observers[type(event)]:
-            observe(event, self.history)
+        history.apply(event)
+        for observe in self._of_ordinary if history.past.ordinary else self._observers[type(event)]:
+            observe(event, history)
 
     def broken(self) -> Finding | None:
         """The first broken safety property, if any: a live run ends on it."""

@@ -231,16 +231,17 @@ class Reach:
     t_s: float = -inf
 
     def take(self, event: AnyEvent) -> None:
-        self.t_s = max(self.t_s, event.t_s)
+        if event.t_s > self.t_s:
+            self.t_s = event.t_s
         if isinstance(event, Step) and event.committed:
-            self.step = max(self.step, event.step)
-            self.batch = max(self.batch, self.batch if event.batch is None else event.batch)
+            if event.step > self.step:
+                self.step = event.step
+            if event.batch is not None and event.batch > self.batch:
+                self.batch = event.batch
 
     def close(self, stretch: Stretch) -> None:
         """Take in how far an open stretch had come."""
-        self.t_s = max(self.t_s, stretch.last_s)
-        self.step = max(self.step, stretch.last)
-        self.batch = max(self.batch, stretch.last + stretch.ahead)
+        self.t_s, self.step, self.batch = stretch.last_s, stretch.last, stretch.last + stretch.ahead
 
     def ends_before(self, event: Step) -> bool:
         """Whether a commit is new in all of it."""

@@ -54,6 +54,8 @@ class Member:
     quorum_id: int | None = None
     participants: int = 0
     loss: float | None = None
+    bit: int = 0
+    """A replica's among those who committed a step."""
 
     @property
     def alive(self) -> bool:
@@ -87,8 +89,9 @@ class History:
     def __post_init__(self) -> None:
         self.members = {p.member: Member(p.member, p.role, p.node) for p in self.topology.placements}
         self._replicas = frozenset(self.topology.members("replica"))
-        self._bits = {name: 1 << number for number, name in enumerate(self.topology.members("replica"))}
-        self._everyone = (1 << len(self._bits)) - 1
+        for number, replica in enumerate(self.replicas):
+            replica.bit = 1 << number
+        self._everyone = sum(replica.bit for replica in self.replicas)
 
     @property
     def now_s(self) -> float:
@@ -129,13 +132,10 @@ class History:
         """Take one event in, in journal order."""
         self.past.apply(event)
         member = self.members.get(event.member)
-        if self.past.ordinary and member is not None and isinstance(event, Step):  # It was training before.
-            member.loss = event.loss
-            self._commit(member, event.step)
+        if member is not None and isinstance(event, Step):
+            self._apply_step(member, event)
             return
         match event:
-            case Step() if member is not None:
-                self._apply_step(member, event)
             case PhaseStarted(phase=phase):
                 self.phase, self.phase_began_s, self.common_steps = phase, event.t_s, 0
                 self._committers.clear()
@@ -174,20 +174,18 @@ class History:
                 pass
 
     def _apply_step(self, member: Member, event: Step) -> None:
-        member.activity = Activity.TRAINING
-        member.quorum_id, member.participants, member.loss = event.quorum_id, event.participants, event.loss
-        if not event.committed:
-            return
-        self._commit(member, event.step)
-
-    def _commit(self, member: Member, step: int) -> None:
-        member.state_step = step
-        bit = self._bits.get(member.name)
-        if bit is None:
+        member.loss = event.loss
+        if not self.past.ordinary:
+            member.activity, member.quorum_id = Activity.TRAINING, event.quorum_id
+            member.participants = event.participants
+            if not event.committed:
+                return
+        step = member.state_step = event.step
+        if not member.bit:
             return
         if step > self.frontier:
             self.frontier = step
-        committers = self._committers[step] = self._committers.get(step, 0) | bit
+        committers = self._committers[step] = self._committers.get(step, 0) | member.bit
         if committers == self._everyone:
             for done in [one for one in self._committers if one <= step]:
                 del self._committers[done]

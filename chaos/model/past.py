@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import inf
+from operator import attrgetter
 
 from chaos.model.commits import Commit, Reach, Stretch, Tally, opens
 from chaos.model.events import (
@@ -40,6 +41,8 @@ from chaos.model.events import (
 from chaos.model.injections import Lethal
 from chaos.model.lives import Absences, Hit, Life, Timeline
 from chaos.model.steps import Steps
+
+_time_s = attrgetter("t_s")
 
 
 @dataclass(frozen=True)
@@ -323,6 +326,12 @@ class Past:
             tops = accumulate((tally.step for tally in steps), max, initial=0)
             known.moves.extend(tally for tally, top in zip(steps, tops, strict=False) if tally.step > top)
         return known.moves
+
+    def top(self, before_s: float) -> int:
+        """The highest step that anyone committed before a time; 0 for none."""
+        moves = self.moves()
+        place = bisect_left(moves, before_s, key=_time_s)
+        return moves[place - 1].step if place else 0
 
     def member_commits(self, member: str) -> list[Commit]:
         """What a member committed in all its lives, in order."""

@@ -88,6 +88,10 @@ class Steps:
         """Ordinary commits may follow in a stretch."""
         self._tracks[stretch.begin.member].append(stretch)
 
+    def ordinary(self, member: str, step: int) -> Commit | None:
+        """The ordinary commit of a step by a member."""
+        return self._tracks[member].find(step) if member in self._tracks else None
+
     def commits(self, step: int) -> list[Commit]:
         """The commits of a step, in the order they were told."""
         tally = self.tallies.get(step)

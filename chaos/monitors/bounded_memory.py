@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
@@ -58,23 +59,28 @@ class _Usage:
         """Take in what the ordinary commits since the newest one told."""
         if self.stretch is None:
             return
-        commits, first = self.stretch.commits, self.stretch.place + 1
-        told = commits.rss_bytes[first : self.stretch.place + len(self.stretch)]
-        measured = [place for place, rss_bytes in enumerate(told, first) if rss_bytes != UNMEASURED]
-        since, self.stretch = self.steps, None
-        while self.due <= since + len(measured):
-            self.steps, place = self.due, measured[self.due - since - 1]
-            self.keep(commits.seqs[place], commits.rss_bytes[place])
-        self.steps = since + len(measured)
+        commits, first, end = self.stretch.commits, self.stretch.place + 1, self.stretch.place + len(self.stretch)
+        seqs, rss_bytes = commits.seqs[first:end], commits.rss_bytes[first:end]
+        if UNMEASURED in rss_bytes:
+            told = [rss != UNMEASURED for rss in rss_bytes]
+            self.take(list(itertools.compress(seqs, told)), list(itertools.compress(rss_bytes, told)))
+        else:
+            self.take(seqs, rss_bytes)
+        self.stretch = None
 
-    def keep(self, seq: int, rss_bytes: int) -> None:
-        self.first_seq = seq if not self.samples else self.first_seq
-        self.last_seq = seq
-        self.samples.append((self.steps, rss_bytes))
-        if len(self.samples) >= _SAMPLES_MAX:
-            self.stride *= 2
-            self.samples = [sample for sample in self.samples if sample[0] % self.stride == 0]
-        self.due = (self.steps // self.stride + 1) * self.stride
+    def take(self, seqs: Sequence[int], rss_bytes: Sequence[int]) -> None:
+        """Take in steps in a row, and keep those that are due."""
+        next_step = self.steps + 1
+        self.steps += len(seqs)
+        while self.due <= self.steps:
+            due = range(self.due, self.steps + 1, self.stride)[: _SAMPLES_MAX - len(self.samples)]
+            self.first_seq = self.first_seq if self.samples else seqs[due[0] - next_step]
+            self.last_seq = seqs[due[-1] - next_step]
+            self.samples += [(step, rss_bytes[step - next_step]) for step in due]
+            if len(self.samples) >= _SAMPLES_MAX:
+                self.stride *= 2
+                self.samples = [sample for sample in self.samples if sample[0] % self.stride == 0]
+            self.due = (due[-1] // self.stride + 1) * self.stride
 
     def growth_mb_per_1000_steps(self) -> float:
         """The median rise from one sixth of the life to the next: neither spikes nor one jump can make it."""
@@ -116,11 +122,8 @@ class BoundedMemory(Monitor[BoundedMemoryLimits]):
             usage = self._lives[life] = _Usage(event.member, due=self.limit.warmup_steps + 1)
         usage.go_on()
         usage.stretch = history.past.open.get(event.member)
-        if event.rss_bytes is None:
-            return
-        usage.steps += 1
-        if usage.steps == usage.due:
-            usage.keep(event.seq, event.rss_bytes)
+        if event.rss_bytes is not None:
+            usage.take([event.seq], [event.rss_bytes])
 
     def conclude(self, history: History) -> Finding:
         needed = self.limit.warmup_steps + self.limit.steps_min

@@ -124,9 +124,9 @@ class Goodput(Monitor[GoodputLimits]):
         """Where the time went: productive, lost around faults, lost at other times."""
         intervals = list(_intervals(moves, past))
         windows = _Windows(past, self._replicas)
-        replicas = len(self._replicas)
-        lost_s = sum(one.lost_s(replicas) for one in intervals)
-        failure_s = sum(one.lost_s(replicas) for one in intervals if windows.touch(one.since_s, one.until_s))
+        losts_s = [one.lost_s(len(self._replicas)) for one in intervals]
+        touched = [windows.touch(one.since_s, one.until_s) for one in intervals]
+        lost_s, failure_s = sum(losts_s), sum(itertools.compress(losts_s, touched))
         discards_s = [one.t_s for lives in past.lives.values() for life in lives for one in life.discards]
         in_vain = sum(windows.touch(at_s, at_s) for at_s in discards_s)
         return {

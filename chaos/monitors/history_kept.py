@@ -32,9 +32,10 @@ class HistoryKept(Monitor[Limits]):
         if not event.committed or event.t_s >= past.drain_s:
             return
         life = past.life_of(event)
-        before = life.commits[-2] if len(life.commits) > 1 else None
-        if before is not None and event.step == before.step + 1 and before.step not in past.steps.contested:
+        told = life.stretches[-2] if len(life.stretches) > 1 else None
+        if told is not None and event.step == told.last + 1 and told.last not in past.steps.contested:
             return
+        before = told.end if told is not None else None
         healed = before is not None and bool(life.heals) and life.heals[-1].t_s > before.t_s
         if before is not None and not healed and event.step > before.step + 1:
             self._jumps.append(event)
@@ -47,7 +48,7 @@ class HistoryKept(Monitor[Limits]):
         measures: dict[str, float | int | str | None] = {
             "steps_committed": len(past.steps),
             "falls_back": len(back),
-            "steps_lost": _height(back[0][0], past) - back[0][0].step + 1 if back else 0,
+            "steps_lost": past.top(back[0][0].t_s) - back[0][0].step + 1 if back else 0,
             "jumps": len(self._jumps),
         }
         if back:
@@ -111,11 +112,6 @@ def _built_on(commit: Commit, past: Past) -> bool:
         if index + 1 < len(life.commits) and life.commits[index] == commit:
             return not life.died_with(commit)
     return False
-
-
-def _height(commit: Commit, past: Past) -> int:
-    """The highest step that was committed before a commit."""
-    return max(past.timeline(member).top(commit.t_s) for member in list(past.lives))
 
 
 def _said(again: Commit | events.Step, first: Commit) -> str:

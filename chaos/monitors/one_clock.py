@@ -48,12 +48,12 @@ class OneClock(Monitor[OneClockLimits]):
     def observe(self, event: AnyEvent, history: History) -> None:
         if event.member == RUNNER:
             for _, stretch in self._stretches.values():
-                self._hear(stretch.end)
+                self._hear_end(stretch)
             self._compare_runner(event)
             return
         if (told := self._stretches.pop(event.member, None)) is not None:
             incarnation, stretch = told
-            self._hear(stretch.end)
+            self._hear_end(stretch)
             self._told_s[event.member, incarnation] = stretch.last_s
         if (begun := history.past.open.get(event.member)) is not None:
             self._stretches[event.member] = event.incarnation, begun
@@ -74,6 +74,10 @@ class OneClock(Monitor[OneClockLimits]):
     def _hear(self, event: AnyEvent | Commit) -> None:
         if event.seq > self._compared_seq and (self._newest is None or event.t_s > self._newest.t_s):
             self._newest = event
+
+    def _hear_end(self, stretch: Stretch) -> None:
+        if self._newest is None or stretch.last_s > self._newest.t_s:
+            self._hear(stretch.end)
 
     def _compare_runner(self, event: AnyEvent) -> None:
         """The runner writes down what it does as it does it, so what stands before it in the journal has happened."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import operator
-from bisect import bisect_right
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import inf
 from typing import Annotated, ClassVar
@@ -43,9 +43,9 @@ class _Presence:
     healing_s: float = 0.0
     away_s: float = 0.0
 
-    def miss(self, heals: list[tuple[float, float]], since_s: float, until_s: float) -> None:
+    def miss(self, heals: _Heals, since_s: float, until_s: float) -> None:
         """It did not take part in a stretch of time."""
-        healing_s = sum(max(0.0, min(end_s, until_s) - max(begin_s, since_s)) for begin_s, end_s in heals)
+        healing_s = heals.within_s(since_s, until_s)
         self.healing_s += healing_s
         self.away_s += until_s - since_s - healing_s
 
@@ -124,8 +124,8 @@ class Participation(Monitor[ParticipationLimits]):
                 until_s = min(until.t_s if until else past.until_s, past.until_s)
                 since_s = max([since.t_s, *(due_s for hit_s, due_s in hits_s if hit_s < until_s)])
                 if since_s < until_s and not past.blind_between(replica, since.seq):
-                    before = max(_top(since_s, past), since.step if isinstance(since, Commit) else 0)
-                    after = until.step - 1 if isinstance(until, Commit) else _top(until_s, past)
+                    before = max(past.top(since_s), since.step if isinstance(since, Commit) else 0)
+                    after = until.step - 1 if isinstance(until, Commit) else past.top(until_s)
                     evidence = (since.seq, until.seq) if until else (since.seq,)
                     yield _Idle(replica, before, max(0, after - before), evidence)
 
@@ -134,7 +134,7 @@ def _presence(replica: str, moves: list[Tally], moves_s: dict[int, float], past:
     """How a replica spent the time between the job's first commit and the end; `moves_s` tells when steps were new."""
     presence, until_s = _Presence(replica), past.until_s
     lives = past.lives.get(replica, [])
-    heals = [times for life in lives for times in _heals(life, until_s)]
+    heals = _Heals(times for life in lives for times in _heals(life, until_s))
     step, at_s = moves[0].step - 1, moves[0].t_s
     presence.alive_s = sum(_lifetime_s(life, at_s, until_s) for life in lives)
     since_s, next_move_s = at_s, moves_s.get
@@ -164,6 +164,21 @@ def _parts(replica: str, moves_s: dict[int, float], past: Past) -> Iterator[tupl
             yield from zip(stretch.own, stretch.own, strict=True)
         else:
             yield stretch.begin, stretch.end
+
+
+class _Heals:
+    """The times in which a replica was loading a peer's state."""
+
+    def __init__(self, times: Iterable[tuple[float, float]]) -> None:
+        self._times = sorted(times)
+        self._begins_s = [begin_s for begin_s, _ in self._times]
+        self._over_s = list(itertools.accumulate((end_s for _, end_s in self._times), max))
+        """When each and all before it were over."""
+
+    def within_s(self, since_s: float, until_s: float) -> float:
+        """How long that was, within a time."""
+        some = self._times[bisect_right(self._over_s, since_s) : bisect_left(self._begins_s, until_s)]
+        return sum(max(0.0, min(end_s, until_s) - max(begin_s, since_s)) for begin_s, end_s in some)
 
 
 def _heals(life: Life, until_s: float) -> Iterator[tuple[float, float]]:
@@ -198,11 +213,6 @@ def _stretches(life: Life, following: Life | None) -> Iterator[tuple[Mark, Mark 
             if later.begin.step > one.last + 1:
                 yield one.end, later.begin
     yield life.commits[-1], end
-
-
-def _top(at_s: float, past: Past) -> int:
-    """The highest step that was committed before a time."""
-    return max(past.timeline(member).top(at_s) for member in list(past.lives))
 
 
 def _said_least(missed: list[_Presence]) -> str:

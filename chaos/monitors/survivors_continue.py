@@ -162,7 +162,7 @@ def _aftermaths(absences: dict[str, Absences], past: Past) -> Iterator[_Aftermat
         gaps = tuple(_wait(name, hit, absences[name], past) for name in survivors) if hit.t_s < past.until_s else ()
         end_s = max((gap.until_s for gap in gaps), default=hit.t_s)
         discards = tuple(past.timeline(gap.member).discards(hit.t_s - hit.latency_s, end_s) for gap in gaps)
-        step = max((past.timeline(member).top(nextafter(hit.t_s, inf)) for member in past.lives), default=0)
+        step = past.top(nextafter(hit.t_s, inf))
         signs = survival([gap.member for gap in gaps], hit, end_s, past)
         yield _Aftermath(hit, targets, step, gaps, discards, signs)
 
@@ -211,8 +211,10 @@ def _between_commits(replica: str, absences: Absences, past: Past) -> Iterator[_
 
 
 def _in_turn(replica: str, absences: Absences, past: Past) -> Iterator[tuple[Commit, Commit | None]]:
-    """A replica's commits, each with the next one; of a stretch that no fault broke only the two furthest apart."""
+    """A replica's commits, each with the next one; of those in a stretch that no fault broke only two that are further
+    apart than all before."""
     before: Stretch | None = None
+    longest_s = -inf
     for stretch in (one for part in past.timeline(replica).parts for one in part.stretches):
         if before is not None:
             yield before.end, stretch.begin
@@ -220,9 +222,11 @@ def _in_turn(replica: str, absences: Absences, past: Past) -> Iterator[tuple[Com
             yield from pairwise(stretch.own)
         elif len(stretch) > 1:
             times_s = stretch.times_s
-            waits_s = list(map(sub, times_s[1:], times_s))
-            place = stretch.place + waits_s.index(max(waits_s))
-            yield stretch.commits[place], stretch.commits[place + 1]
+            wait_s = max(map(sub, times_s[1:], times_s))
+            if wait_s > longest_s:
+                longest_s = wait_s
+                place = stretch.place + list(map(sub, times_s[1:], times_s)).index(wait_s)
+                yield stretch.commit(place), stretch.commit(place + 1)
         before = stretch
     if before is not None:
         yield before.end, None

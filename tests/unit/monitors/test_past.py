@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from journals import Story, about, frozen_and_back, lost_and_back, node_off_and_back
+from journals import Story, about, frozen_and_back, jittered, lost_and_back, node_off_and_back
 
-from chaos.api import Activity, events
+from chaos.api import Absences, Activity, events
 from chaos.model.history import History
 
 
@@ -130,3 +131,43 @@ def test_a_timeline_says_what_a_look_at_every_step_says(
     assert since > until or timeline.discards(since, until) == len(tried_in_vain)
     for life in past.lives["replica-0"]:
         assert list(life.commits_within(since, until)) == within
+
+
+@pytest.mark.parametrize("run", [lost_and_back, frozen_and_back, node_off_and_back])
+@pytest.mark.parametrize("seed", range(3))
+def test_ordinary_commits_are_found_as_they_were_told(run: Callable[[], Story], seed: int) -> None:
+    story = run()
+    told, made = jittered(story.journal(), seed, late_s_max=0.2), History(story.topology)
+    commits: dict[int, list[tuple[Any, ...]]] = {}
+    for event in told:
+        made.apply(event)
+        if isinstance(event, events.Step) and event.committed:
+            commits.setdefault(event.step, []).append(_said(event))
+    past = made.past
+    assert {step: [_said(one) for one in past.steps.commits(step)] for step in commits} == commits
+    assert all(past.steps.tallies[step].commits == len(one) for step, one in commits.items())
+    own = [_said(commit) for member in past.lives for commit in past.member_commits(member)]
+    assert sorted(own) == sorted(one for same_step in commits.values() for one in same_step)
+    times_s = sorted(one[1] for same_step in commits.values() for one in same_step)
+    for at_s in (0.0, times_s[0], times_s[len(times_s) // 2], inf):
+        before = [step for step, same_step in commits.items() if any(one[1] < at_s for one in same_step)]
+        assert past.top(at_s) == max(before, default=0)
+
+
+def _said(commit: Any) -> tuple[Any, ...]:
+    told = (commit.seq, commit.t_s, commit.member, commit.step, commit.quorum_id, commit.participants, commit.healing)
+    return (*told, commit.digest)
+
+
+@given(
+    times=st.lists(st.tuples(SECONDS, SECONDS), max_size=5).map(
+        lambda pairs: [(gone, gone + long) for gone, long in pairs]
+    ),
+    since=SECONDS,
+    lasts=SECONDS,
+)
+def test_absences_say_what_a_look_at_each_says(times: list[tuple[int, int]], since: int, lasts: int) -> None:
+    absences = Absences(times)
+    until = since + lasts
+    assert absences.touch(since, until) == any(gone <= until and back > since for gone, back in times)
+    assert absences.next_s(since) == min((gone for gone, _ in times if gone > since), default=inf)
