@@ -56,7 +56,6 @@ def render(record: Record) -> str:
             states=STATES,
             story=record.account.story(),
             unusual=list(record.account.unusual()),
-            monitors={finding.monitor for finding in record.verdict.findings},
             bars=bars,
             bars_total=total,
             parts=parts_of(bars),

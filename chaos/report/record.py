@@ -69,6 +69,17 @@ class Record:
         order = [Outcome.FAIL, Outcome.UNKNOWN, Outcome.PASS]
         return sorted(self.verdict.findings, key=lambda finding: order.index(finding.outcome))
 
+    @property
+    def reasons(self) -> list[tuple[list[str], str]]:
+        """Why it is no PASS, what failed first: the monitors that say so, if it was not the run itself, and what."""
+        failed = [finding.reading for finding in self.verdict.findings if finding.outcome is Outcome.FAIL]
+        found = {f"{finding.monitor}: {finding.reading}": finding for finding in self.verdict.findings}
+        alike: dict[str, list[str]] = {}
+        for reason in self.verdict.reasons:
+            finding = found.get(reason)
+            alike.setdefault(finding.reading if finding else reason, []).extend([finding.monitor] if finding else [])
+        return sorted(((monitors, said) for said, monitors in alike.items()), key=lambda one: one[1] not in failed)
+
     def evidence(self, finding: Finding) -> tuple[int, ...]:
         """The positions that are shown of those that a finding points at."""
         known = {row.seq for row in self.rows}

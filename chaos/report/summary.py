@@ -54,7 +54,7 @@ def markdown(record: Record) -> str:
     plan, verdict, account = record.plan, record.verdict, record.account
     lines = [f"# {verdict.outcome.value}: {_title(verdict)}", "", plan.experiment.why, "", account.gist(), ""]
     lines += [] if verdict.expectation is None else [f"**{escape(verdict.expectation.reading)}**", ""]
-    lines += [f"- {escape(reason)}" for reason in verdict.reasons]
+    lines += [f"- {': '.join(filter(None, [', '.join(who), escape(said)]))}" for who, said in record.reasons]
     lines += ["", "| seconds | what happened |", "|---|---|"]
     lines += [f"| {line.t_s:.1f} | {escape(line.text)} |" for line in account.story()]
     if unusual := list(account.unusual()):

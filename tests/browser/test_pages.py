@@ -37,11 +37,17 @@ CONTRASTS = """() => {
     return [...canvas.getImageData(0, 0, 1, 1).data]; };
   const light = ([r, g, b]) => [r, g, b].map(v => (v /= 255) <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4)
     .reduce((sum, v, i) => sum + v * [.2126, .7152, .0722][i], 0);
-  const behind = one => { for (; one; one = one.parentElement) { const found = rgb(getComputedStyle(one).backgroundColor);
-    if (found[3] === 255) return found; } return [255, 255, 255, 255]; };
+  const behind = one => {
+    for (; one; one = one.parentElement) {
+      const found = rgb(getComputedStyle(one).backgroundColor);
+      if (found[3] === 255) return found;
+    }
+    return [255, 255, 255, 255];
+  };
   const worst = {};
   for (const one of document.querySelectorAll('body *')) {
-    if (![...one.childNodes].some(node => node.nodeType === 3 && node.textContent.trim()) || !one.checkVisibility()) continue;
+    if (![...one.childNodes].some(node => node.nodeType === 3 && node.textContent.trim())) continue;
+    if (!one.checkVisibility()) continue;
     const [a, b] = [light(rgb(getComputedStyle(one).color)), light(behind(one))];
     const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
     const name = one.tagName + '.' + one.className;

@@ -67,7 +67,11 @@ def test_what_is_not_passed_comes_first_and_leads_to_its_finding(tmp_path: Path)
     mixed = replace(told, verdict=msgspec.structs.replace(told.verdict, findings=(one, *rest, other)))
     assert [finding.outcome for finding in mixed.findings][:: len(rest) + 1] == [Outcome.FAIL, Outcome.PASS]
     assert "the run was cut off" in html.split("<h2>")[0]
-    assert '<a href="#finding-replicas_rejoin">replicas_rejoin</a>:' in html.split("<h2>")[0]
+    assert '<a href="#finding-fault_in_force">fault_in_force</a>, ' in html.split("<h2>")[0]
+    ends = "the journal stops before the run's end"
+    assert summary.markdown(told).count(f": {ends}\n") == 1  # Monitors that say the same say it together.
+    first, *_ = replace(told, verdict=msgspec.structs.replace(mixed.verdict, reasons=told.verdict.reasons)).reasons
+    assert first[1] == other.reading
 
 
 def test_names_and_texts_are_harmless(tmp_path: Path) -> None:
