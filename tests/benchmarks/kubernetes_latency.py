@@ -27,7 +27,7 @@ from chaos.platforms.kubernetes.platform import KubernetesPlatform
 from tests.benchmarks.injection_latency import WARM_UP, row
 
 NAME = "replica-0"
-JOB = ["workload.program=toyjob", "workload.recipe=toy", "workload.steps=1000000"]
+JOB = ["workload.program=toyjob", "workload.recipe=toy", "workload.steps=1000000", "workload.settings.step_s=0.2"]
 
 
 def kinds() -> Iterator[tuple[str, HeldInjection]]:
@@ -72,7 +72,7 @@ def main() -> None:
     arguments = parser.parse_args()
     print(f"{'ms':26}| in force p50 p95 | reverted p50 p95")
     planned = plan(load("steady", JOB))
-    platform = KubernetesPlatform.reach(options.read(arguments.platform_file), planned.topology)
+    platform = KubernetesPlatform.reach(options.read(arguments.platform_file), planned.workload, planned.topology)
     with tempfile.TemporaryDirectory() as folder:
         anyio.run(measure, platform, planned, Path(folder), arguments.rounds)
 

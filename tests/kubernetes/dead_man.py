@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,12 +47,12 @@ from tests.kubernetes.conftest import Cluster
 VICTIMS = ("runner", "agent", "both", "API server", "NIC of the node")
 TTL_S = float(LEASE_TTL_S)
 WAIT_S = 60.0
-LOOK_S = 0.005
-OUT_S = 12.0
-"""How long an API server or a node's NIC is away: several times to live."""
+LOOK_S = 0.02
+SERVER_AWAY_S, NIC_AWAY_S = 60.0, 12.0
+"""Many times to live."""
 LATE_S = 0.3
 """What looking at everything takes, on a busy machine."""
-CONTROL, DATA = "eth0", "net1"
+CONTROL, DATA, UPLINK = "eth0", "net1", "eth1"
 NODE, FABRIC, CABLE = "kube-n0", "kube-fabric", "v1"
 """A node, and where the far end of its control NIC is, as TORCHCHAOS_KUBE's `kube` has it."""
 
@@ -89,6 +90,10 @@ class Target:
         return ""
 
 
+def ip(*arguments: str) -> str:
+    return subprocess.run(["ip", *arguments], capture_output=True, text=True).stdout
+
+
 def frozen(pid: int) -> bool:
     with suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -101,7 +106,7 @@ def kinds(one: Target, two: Target, node: str) -> Iterator[tuple[str, Held, Call
     """Everything that is held at once, each with how it looks in the kernel; of two members of one node."""
     (kubelet,) = processes_with(f"--hostname-override={node}")
     a, b = one.asked.target.member, two.asked.target.member
-    of_node = Asked(node, order.Target(node, {}))
+    of_node = Asked(node, order.Target(node, {Interface.DATA.value: UPLINK}))
 
     def ask(injection: HeldInjection) -> Held:
         return Held({a: one.asked, b: two.asked, node: of_node}[injection.target], injection)
@@ -115,6 +120,7 @@ def kinds(one: Target, two: Target, node: str) -> Iterator[tuple[str, Held, Call
     yield "io", ask(IoLimit(a, 10**6)), lambda: one.limit("blkio", io, 0)
     yield "disk", ask(DiskFill(a, 1 << 20)), lambda: str(os.statvfs(f"/proc/{one.pid}/root/scratch").f_bavail > 10_000)
     yield "freeze", ask(Freeze(b)), lambda: str(frozen(two.pid))
+    yield "node link", ask(LinkDown(node, Interface.DATA)), lambda: ip("-n", node, "-o", "link", "show", UPLINK)
     yield "kubelet", ask(FreezeKubelet(node)), lambda: str(frozen(kubelet))
 
 
@@ -203,17 +209,24 @@ def trial(victim: str, job: Job, looks: dict[str, Callable[[], str]], wait_s: fl
             assert look() != before[name], f"{name} cannot be seen in force"
         time.sleep(wait_s)
         with taken(victim, process):
-            began_s = time.monotonic()
-            while len(done.reverted_s) < len(looks) and time.monotonic() < began_s + WAIT_S:
-                for name in looks.keys() - done.reverted_s.keys():
-                    if looks[name]() == before[name]:
-                        done.reverted_s[name] = time.monotonic() - began_s
-                time.sleep(LOOK_S)
+            with ThreadPoolExecutor(len(looks)) as watchers:
+                took = {name: watchers.submit(_until, look, before[name]) for name, look in looks.items()}
+            done.reverted_s = {name: took_s for name, one in took.items() if (took_s := one.result()) is not None}
         process.kill()
     done.left = [f"{name} still: {looks[name]()}" for name in looks.keys() - done.reverted_s.keys()]
     done.left += anyio.run(_cleared, job)
     done.left += [f"{name} again: {look()}" for name, look in looks.items() if look() != before[name]]
     return done
+
+
+def _until(look: Callable[[], str], before: str) -> float | None:
+    """How long it takes until that is as before; None when it does not come to be."""
+    began_s = time.monotonic()
+    while time.monotonic() - began_s < WAIT_S:
+        if look() == before:
+            return time.monotonic() - began_s
+        time.sleep(LOOK_S)
+    return None
 
 
 @contextmanager
@@ -245,22 +258,22 @@ def taken(victim: str, process: subprocess.Popen[bytes]) -> Iterator[None]:
             (server,) = processes_with("--etcd-servers=http://127.0.0.1:2379")
             os.kill(server, signal.SIGSTOP)
             try:
-                yield from away()
+                yield from away(SERVER_AWAY_S)
             finally:
                 os.kill(server, signal.SIGCONT)
         case _:
             link = ["ip", "-n", FABRIC, "link", "set", CABLE]
             subprocess.run([*link, "down"], check=True)
             try:
-                yield from away()
+                yield from away(NIC_AWAY_S)
             finally:
                 subprocess.run([*link, "up"], check=True)
 
 
-def away() -> Iterator[None]:
+def away(for_s: float) -> Iterator[None]:
     began_s = time.monotonic()
     yield
-    time.sleep(max(0.0, began_s + OUT_S - time.monotonic()))
+    time.sleep(max(0.0, began_s + for_s - time.monotonic()))
 
 
 def agent_of(node: str) -> int:
