@@ -245,7 +245,8 @@ class Account:
         """The longest waits for a new step that are far from usual."""
         moves = list(self._past.moves())
         ends = [*(move.t_s for move in moves[1:]), max(self._past.until_s, moves[-1].t_s)] if moves else []
-        waits = sorted((end_s - move.t_s, move) for move, end_s in zip(moves, ends, strict=True))
+        told = ((end_s - move.t_s, move) for move, end_s in zip(moves, ends, strict=True))
+        waits = sorted(told, key=lambda one: (one[0], one[1].step))
         usual_s = waits[len(waits) // 2][0] if waits else 0.0
         for wait_s, move in reversed(waits[-3:]):
             if wait_s > max(1.0, STALL_FACTOR * usual_s):

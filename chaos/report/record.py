@@ -13,7 +13,7 @@ import msgspec
 
 from chaos.check import PLAN, check
 from chaos.journal import NAME, Reading
-from chaos.model.events import AnyEvent, FaultStarted, RunStarted
+from chaos.model.events import AnyEvent, FaultStarted, RunStarted, Step
 from chaos.model.history import History
 from chaos.model.plan import Plan
 from chaos.model.verdict import Finding, Outcome, Verdict
@@ -111,7 +111,7 @@ def _take(record: Record, event: AnyEvent, shows: dict[int, list[str]]) -> None:
         recorded = msgspec.json.encode(event).decode()[:RECORDED_CHARACTERS_MAX]
         record.rows.append(Row(event.seq, event.t_s, said(event), tuple(shows[event.seq]), recorded))
         return
-    if told(event) is None:
+    if isinstance(event, Step) or told(event) is None:  # Most events are steps, and no step is news.
         return
     drawn = isinstance(event, FaultStarted) and len(record.history.past.started) <= BANDS_MAX
     if drawn or len(record.rows) < NEWS_MAX:

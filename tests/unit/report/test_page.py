@@ -10,11 +10,13 @@ import msgspec
 import pytest
 
 from chaos.api import events
-from chaos.model.verdict import Outcome
+from chaos.model.verdict import Outcome, Verdict
 from chaos.report import page, record, summary
+from chaos.report.explain import Account
 from chaos.report.record import EVIDENCE_MAX, NEWS_MAX, Record
 from tests.golden import recorded
 from tests.golden.recorded import Recorded, lay_out
+from tests.unit.monitors.journals import Story
 
 BYTES_MAX = 200_000
 HOSTILE = "<script>alert(1)</script>\"'|`<img src=x onerror=alert(2)>"
@@ -112,3 +114,12 @@ def test_a_page_stays_bounded(tmp_path: Path) -> None:
     assert f"{long.news_unsaid} more news" in html
     aims, ids = links(html)
     assert aims <= set(ids)
+
+
+def test_a_run_whose_steps_come_at_an_even_pace_is_told_as_well() -> None:
+    """Waits of equal length have no order of their own."""
+    story = Story(3).deploy().train(30).drain().end()
+    account = Account(story.plan, Verdict(Outcome.PASS, "even", "", (), ()))
+    for event in story.journal():
+        account.take(event)
+    assert not any("Nobody committed" in line for line in account.unusual())
