@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 import msgspec
 
-from chaos.model.injections import Interface
 from chaos.platforms.kubernetes.agent.facts import FACTS, Facts
 from chaos.platforms.kubernetes.client import Kube, KubeError, Object
 from chaos.platforms.kubernetes.clocks import age_s
@@ -102,10 +101,10 @@ async def _queue(kube: Kube, options: Options) -> Check:
 
 
 async def _programs(kube: Kube, word: str) -> str:
-    """Images of the deployments that bear a word in their names, which tell their versions."""
+    """Images of the deployments that bear a word in their names, which tell their versions; "" when there are none."""
     found = await _read(kube, "/apis/apps/v1/deployments")
     if isinstance(found, str):
-        return ""
+        return "you may not list deployments, which tell its version"
     named = [item for item in found["items"] if word in item["metadata"]["name"]]
     return ", ".join(one["image"] for item in named for one in item["spec"]["template"]["spec"]["containers"])
 
@@ -119,13 +118,9 @@ async def _nodes(kube: Kube, options: Options) -> list[Check]:
             return [Check("nodes", False, found, "where members run", bind)]
     assert not isinstance(leases, str) and not isinstance(nodes, str)
     agents = {item["metadata"]["name"]: item for item in leases["items"]}
-    wanted = [*options.nics().values()] if options.replica.pod.get("hostNetwork") else []
-    wanted += [name for role, name in options.node_nics().items() if Interface(role)]
-    return [
-        check
-        for node in nodes["items"]
-        for check in _node(node, agents.get(node["metadata"]["name"]), sorted(set(wanted)))
-    ]
+    own = options.nics() if options.replica.pod.get("hostNetwork") else {}
+    wanted = sorted({*own.values(), *options.node_nics().values()})
+    return [check for node in nodes["items"] for check in _node(node, agents.get(node["metadata"]["name"]), wanted)]
 
 
 def _node(node: Object, agent: Object | None, nics: list[str]) -> Iterator[Check]:
@@ -137,14 +132,19 @@ def _node(node: Object, agent: Object | None, nics: list[str]) -> Iterator[Check
     said += "" if ready else "; not ready"
     remedy = f"kubectl describe node {name}" if not ready else f"kubectl uncordon {name}" if closed else ""
     yield Check(name, ready and not closed, said + ("; cordoned" if closed else ""), "takes members", remedy)
-    logs = f"kubectl -n {SYSTEM} logs -l app.kubernetes.io/name=torchchaos-agent --prefix"
     if agent is None:
         yield Check(f"{name} agent", False, "none was ever heard of", "faults on this node", INSTALL)
-        return
+    else:
+        yield from _agent(name, agent, nics)
+
+
+def _agent(name: str, agent: Object, nics: list[str]) -> Iterator[Check]:
+    """What an agent tells of itself and of its node."""
     silent_s = age_s(agent["spec"]["renewTime"])
     notes = agent["metadata"].get("annotations", {})
     lacks = sorted(set(_REMEDIES) - set(notes.get(CAPABILITIES, "").split(",")))
     if silent_s >= AGENT_DEAD_S:
+        logs = f"kubectl -n {SYSTEM} logs -l app.kubernetes.io/name=torchchaos-agent --prefix"
         yield Check(f"{name} agent", False, f"silent for {silent_s:.0f} s", "faults on this node", logs)
         return
     found = f"lives; lacks {', '.join(lacks)}" if lacks else "lives, and can do everything"
