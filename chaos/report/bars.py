@@ -80,7 +80,7 @@ def _victims(plan: Plan, past: Past) -> Iterator[Bar]:
         marks += [("join", way.joined.t_s if way.joined else None)]
         marks += [("heal_wait", way.healing.t_s if way.healing else None)]
         marks += [("transfer", way.healed.t_s if way.healed else None), ("first_commit", commit.t_s)]
-        fault = past.started[hit.fault_id].fault
+        fault = _named(hit.fault_id, past)
         yield Bar(hit.member, fault, hit.seq, commit.t_s - hit.t_s, tuple(_parts(hit.t_s, marks)))
 
 
@@ -100,7 +100,7 @@ def _survivors(plan: Plan, past: Past) -> Iterator[Bar]:
         signs = survival([slowest], hit, commit.t_s, past)
         marks: Marks = [("failed_step", signs.failed.t_s if signs.failed else None)]
         marks += [("requorum", signs.quorum.t_s if signs.quorum else None), ("first_commit", commit.t_s)]
-        fault = past.started[fault_id].fault
+        fault = _named(fault_id, past)
         yield Bar(f"{slowest}, not hit", fault, hit.seq, commit.t_s - hit.t_s, tuple(_parts(hit.t_s, marks)))
 
 
@@ -110,3 +110,8 @@ def _parts(begin_s: float, marks: Marks) -> Iterator[Part]:
         if t_s is not None and begin_s < t_s < inf:
             yield Part(name, t_s - begin_s)
             begin_s = t_s
+
+
+def _named(fault_id: str, past: Past) -> str:
+    """What the fault is; its id when its start was not seen."""
+    return past.started[fault_id].fault if fault_id in past.started else fault_id

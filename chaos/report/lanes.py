@@ -264,7 +264,7 @@ def _bands(past: Past, length_s: float) -> Iterator[Band]:
 def _phases(past: Past, length_s: float) -> Iterator[Span]:
     told = sorted((event.t_s, name) for name, event in past.phases.items())
     ends_s = [t_s for t_s, _ in told[1:]] + [past.now_s]
-    for (begin_s, name), end_s in zip(told, ends_s, strict=True):
+    for (begin_s, name), end_s in zip(told, ends_s, strict=False):
         yield Span(*_place(begin_s, end_s, length_s), state=name, title=f"{name}: {_when(begin_s, end_s)}")
 
 

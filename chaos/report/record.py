@@ -6,7 +6,7 @@ that findings point at, the faults that are drawn, and of the news the first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -30,13 +30,17 @@ RECORDED_CHARACTERS_MAX = 2000
 
 @dataclass(frozen=True)
 class Row:
-    """An event that is shown. `shows` are the monitors that point at it, `recorded` is then its line in the journal."""
+    """An event that is shown. `shows` are the monitors that point at it, `recorded` is then its line in the journal.
+
+    `first` of its number: in the journal of two writers there may be more, and links lead to one.
+    """
 
     seq: int
     t_s: float
     text: str
     shows: tuple[str, ...] = ()
     recorded: str = ""
+    first: bool = True
 
 
 @dataclass
@@ -48,6 +52,7 @@ class Record:
     account: Account
     watch: Watch
     rows: list[Row]
+    seqs: set[int] = field(default_factory=set)
     news_unsaid: int = 0
     events: int = 0
 
@@ -82,8 +87,7 @@ class Record:
 
     def evidence(self, finding: Finding) -> tuple[int, ...]:
         """The positions that are shown of those that a finding points at."""
-        known = {row.seq for row in self.rows}
-        return tuple(seq for seq in dict.fromkeys(finding.evidence) if seq in known)[:EVIDENCE_MAX]
+        return tuple(seq for seq in dict.fromkeys(finding.evidence) if seq in self.seqs)[:EVIDENCE_MAX]
 
     def bars(self) -> tuple[list[Bar], int]:
         return bars(self.plan, self.history.past)
@@ -107,14 +111,19 @@ def _take(record: Record, event: AnyEvent, shows: dict[int, list[str]]) -> None:
     record.events += 1
     record.account.take(event)
     record.watch.see(event, record.history)
+    recorded = ""
     if event.seq in shows:
         recorded = msgspec.json.encode(event).decode()[:RECORDED_CHARACTERS_MAX]
-        record.rows.append(Row(event.seq, event.t_s, said(event), tuple(shows[event.seq]), recorded))
+    elif isinstance(event, Step) or told(event) is None:  # Most events are steps, and no step is news.
         return
-    if isinstance(event, Step) or told(event) is None:  # Most events are steps, and no step is news.
-        return
-    drawn = isinstance(event, FaultStarted) and len(record.history.past.started) <= BANDS_MAX
-    if drawn or len(record.rows) < NEWS_MAX:
-        record.rows.append(Row(event.seq, event.t_s, said(event)))
-    else:
+    elif len(record.rows) >= NEWS_MAX and not _drawn(event, record):
         record.news_unsaid += 1
+        return
+    first = event.seq not in record.seqs
+    record.seqs.add(event.seq)
+    record.rows.append(Row(event.seq, event.t_s, said(event), tuple(shows.get(event.seq, ())), recorded, first))
+
+
+def _drawn(event: AnyEvent, record: Record) -> bool:
+    """Whether lanes show it as a fault."""
+    return isinstance(event, FaultStarted) and len(record.history.past.started) <= BANDS_MAX

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from chaos.api import events
 from chaos.model.verdict import Outcome, Verdict
@@ -16,6 +18,8 @@ from chaos.report.explain import Account
 from chaos.report.record import EVIDENCE_MAX, NEWS_MAX, Record
 from tests.golden import recorded
 from tests.golden.recorded import Recorded, lay_out
+from tests.mutations import score  # noqa: F401
+from tests.mutations.mutation import MUTATIONS, NotHere
 from tests.unit.monitors.journals import Story
 
 BYTES_MAX = 200_000
@@ -123,3 +127,27 @@ def test_a_run_whose_steps_come_at_an_even_pace_is_told_as_well() -> None:
     for event in story.journal():
         account.take(event)
     assert not any("Nobody committed" in line for line in account.unusual())
+
+
+@settings(max_examples=30, deadline=None)
+@given(name=st.sampled_from(recorded.names()), mutation=st.sampled_from(sorted(MUTATIONS)), seed=st.integers(0, 99))
+def test_whatever_a_journal_holds_it_is_drawn(tmp_path_factory, name: str, mutation: str, seed: int) -> None:
+    try:
+        run = MUTATIONS[mutation].applied(recorded.load(name), seed)
+    except NotHere:
+        return
+    well_drawn(record.read(lay_out(run, tmp_path_factory.mktemp("drawn") / "run")))
+
+
+@pytest.mark.parametrize("mutation", ["fault_never_started", "nothing_written", "two_writers", "field_of_the_future"])
+def test_journals_that_broke_a_page_once(mutation: str, tmp_path: Path) -> None:
+    run = MUTATIONS[mutation].applied(recorded.load("process-freeze"), 3)
+    well_drawn(read(run, tmp_path))
+
+
+def well_drawn(told: Record) -> None:
+    html = page.render(told)
+    aims, ids = links(html)
+    assert aims <= set(ids) and len(ids) == len(set(ids))
+    for style in re.findall(r'style="([^"]*)"', html):
+        assert all(-0.01 <= float(percent) <= 100.01 for percent in re.findall(r":([^:;]*)%", style)), style
