@@ -55,11 +55,13 @@ class Judges:
 
     def observe(self, event: AnyEvent) -> None:
         """Take one event in."""
-        history = self.history
-        if isinstance(event, RunStarted) and history.past.begun is not None:
-            self._second = self._second or event
-        history.apply(event)
-        for observe in self._of_ordinary if history.past.ordinary else self._observers[type(event)]:
+        history, observers = self.history, self._of_ordinary
+        if not history.go_on(event):
+            if isinstance(event, RunStarted) and history.past.begun is not None:
+                self._second = self._second or event
+            history.apply(event)
+            observers = self._observers[type(event)]
+        for observe in observers:
             observe(event, history)
 
     def broken(self) -> Finding | None:

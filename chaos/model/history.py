@@ -130,12 +130,13 @@ class History:
 
     def apply(self, event: AnyEvent) -> None:
         """Take one event in, in journal order."""
+        if self.go_on(event):
+            return
         self.past.apply(event)
         member = self.members.get(event.member)
-        if member is not None and isinstance(event, Step):
-            self._apply_step(member, event)
-            return
         match event:
+            case Step() if member is not None:
+                self._apply_step(member, event)
             case PhaseStarted(phase=phase):
                 self.phase, self.phase_began_s, self.common_steps = phase, event.t_s, 0
                 self._committers.clear()
@@ -173,14 +174,23 @@ class History:
             case _:
                 pass
 
+    def go_on(self, event: AnyEvent) -> bool:
+        """Take an ordinary step in, as most events are; False, and nothing is done, when it is none."""
+        if not self.past.go_on(event):
+            return False
+        if (member := self.members.get(event.member)) is not None:  # It was training before.
+            member.loss = event.loss
+            self._commit(member, event.step)
+        return True
+
     def _apply_step(self, member: Member, event: Step) -> None:
-        member.loss = event.loss
-        if not self.past.ordinary:
-            member.activity, member.quorum_id = Activity.TRAINING, event.quorum_id
-            member.participants = event.participants
-            if not event.committed:
-                return
-        step = member.state_step = event.step
+        member.activity = Activity.TRAINING
+        member.quorum_id, member.participants, member.loss = event.quorum_id, event.participants, event.loss
+        if event.committed:
+            self._commit(member, event.step)
+
+    def _commit(self, member: Member, step: int) -> None:
+        member.state_step = step
         if not member.bit:
             return
         if step > self.frontier:

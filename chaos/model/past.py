@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from math import inf
 from operator import attrgetter
+from typing import TypeGuard
 
 from chaos.model.commits import Commit, Reach, Stretch, Tally, opens
 from chaos.model.events import (
@@ -111,20 +112,29 @@ class Past:
         """The run went through its phases, whether they reached their aims or not."""
         return self.ended is not None and self.ended.completed and self.broken is None
 
-    def apply(self, event: AnyEvent) -> None:
+    def go_on(self, event: AnyEvent) -> TypeGuard[Step]:
+        """Take an ordinary step in, as most events are; False, and nothing is done, when it is none."""
+        stretch = self.open.get(event.member)
+        if stretch is None or not isinstance(event, Step):
+            return False
+        peers = self.steps.tallies.get(event.step)
+        if not stretch.take(event, peers):
+            return False
+        if peers is None:
+            self.steps.begin(event)
+        self.ordinary = True
+        self._lookup = None
         if event.t_s > self.now_s:
             self.now_s = event.t_s
-        self._lookup = None
-        stretch = self.open.get(event.member)
-        if stretch is not None and isinstance(event, Step):
-            peers = self.steps.tallies.get(event.step)
-            if stretch.take(event, peers):
-                if peers is None:
-                    self.steps.begin(event)
-                self.ordinary = True
-                return
+        return True
+
+    def apply(self, event: AnyEvent) -> None:
+        """Take in an event that is not an ordinary step."""
         self.ordinary = False
-        if stretch is not None:
+        self._lookup = None
+        if event.t_s > self.now_s:
+            self.now_s = event.t_s
+        if event.member in self.open:
             self._close(event.member)
         self._apply(event)
         self._reach[event.member].take(event)
