@@ -25,9 +25,11 @@ from chaos.platforms.kubernetes import entry, install
 from chaos.platforms.kubernetes.layout import Keepers, Kind, Layout
 from chaos.platforms.kubernetes.lives import Entered, Lives
 from chaos.platforms.kubernetes.options import Options, Overlay, Program, laid_over, read
-from chaos.platforms.kubernetes.platform import KubernetesPlatform, place
+from chaos.platforms.kubernetes.placing import place, suited
+from chaos.platforms.kubernetes.platform import Found, KubernetesPlatform
 from chaos.platforms.kubernetes.preflight import RIGHTS
 
+ABC = frozenset({"a", "b", "c"})
 OPTIONS = Options(job=Program("job:1"), agent=Program("agent:1", python="/opt/python"))
 
 
@@ -41,12 +43,35 @@ def entered(member: str, incarnation: int, wall_s: float) -> Entered:
 
 
 def test_nodes_of_the_plan_get_nodes_of_the_cluster_and_the_control_plane_its_own():
-    assert place(topology(2), ["a", "b", "c"]) == {"node-0": "a", "node-1": "b", "node-control": "c"}
+    assert place(topology(2), ["a", "b", "c"], ABC) == {"node-0": "a", "node-1": "b", "node-control": "c"}
+
+
+def test_replicas_go_where_their_devices_are_and_the_control_plane_where_they_are_not():
+    gpus = msgspec.structs.replace(
+        OPTIONS,
+        replica=Overlay(
+            pod={"nodeSelector": {"pool": "gpus"}},
+            container={"resources": {"limits": {"nvidia.com/gpu": 8, "cpu": "2"}}},
+        ),
+    )
+    few, labelled = node("a", gpus=4), node("b", gpus=8)
+    bare = {**node("d", gpus=8), "metadata": {"name": "d", "labels": {}}}
+    assert suited([few, labelled, node("c", gpus=8), bare], gpus) == {"b", "c"}
+    assert suited([few, bare], OPTIONS) == {"a", "d"}
+    found = place(topology(2), ["a", "b", "c"], frozenset({"b", "c"}))
+    assert found == {"node-0": "b", "node-1": "c", "node-control": "a"}
+    with pytest.raises(BadInput, match=r"2 nodes for replicas; 1 of the cluster's have the resources"):
+        place(topology(2), ["a", "b", "c"], frozenset({"b"}))
+
+
+def node(name: str, gpus: int) -> dict[str, object]:
+    allocatable = {"cpu": "8", "nvidia.com/gpu": str(gpus)}
+    return {"metadata": {"name": name, "labels": {"pool": "gpus"}}, "status": {"allocatable": allocatable}}
 
 
 def test_too_few_nodes_are_refused_with_what_fits():
     with pytest.raises(BadInput, match=r"has 3 nodes.*the cluster has 2 with an agent; type --set topology.nodes=1"):
-        place(topology(2), ["a", "b"])
+        place(topology(2), ["a", "b"], ABC)
 
 
 def test_names_that_no_pod_could_bear_are_refused():
@@ -211,7 +236,7 @@ def test_a_profile_is_what_the_platform_file_is_laid_over(tmp_path):
 
 def test_on_the_host_s_network_faults_on_links_are_refused_and_only_sets_of_their_own_can_be_moved():
     able = {"node-a": frozenset({"disk", "links", "nft"}), "node-b": frozenset({"disk", "links"})}
-    apart = KubernetesPlatform(OPTIONS, Layout.STATEFULSET_PER_REPLICA, able, {})
+    apart = KubernetesPlatform(OPTIONS, Found(Layout.STATEFULSET_PER_REPLICA, able, frozenset(), {}), {})
     assert apart.capabilities() == {"disk", "links", "moves"}
     hosted = msgspec.structs.replace(OPTIONS, replica=Overlay(pod={"hostNetwork": True}))
-    assert KubernetesPlatform(hosted, Layout.MESH, able, {}).capabilities() == {"disk"}
+    assert KubernetesPlatform(hosted, Found(Layout.MESH, able, frozenset(), {}), {}).capabilities() == {"disk"}

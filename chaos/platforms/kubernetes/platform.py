@@ -13,6 +13,7 @@ import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 
 import anyio
 
@@ -30,34 +31,48 @@ from chaos.platforms.kubernetes.layout import Keeper, Keepers, Layout
 from chaos.platforms.kubernetes.objects import KUEUE, LEASE_TTL_S, MESH_API, Names
 from chaos.platforms.kubernetes.options import Options, Queue
 from chaos.platforms.kubernetes.orders import Orders
+from chaos.platforms.kubernetes.placing import Places, place, places, suited
 
 RENEWALS_PER_TTL = 3
 OF_OWN_NETWORKS = frozenset({"links", "names", "netem", "nft"})
 """What faults need of a pod that has a network of its own."""
-Places = dict[str, dict[str, str]]
 API_LOST_S = 120.0
 """Longer than any outage of the API server that a run should live through."""
 
 
+@dataclass(frozen=True)
+class Found:
+    """What of a cluster decides how a run is placed there: the layout to use, the nodes with a living agent and what
+    that can do, the nodes that suit replicas, where in the network each is.
+    """
+
+    layout: Layout
+    agents: dict[str, frozenset[str]]
+    suited: frozenset[str]
+    places: Places
+
+
 class KubernetesPlatform:
-    """Implements `chaos.model.ports.Platform`; `nodes` are those that have a living agent, and what that can do."""
+    """Implements `chaos.model.ports.Platform`. `agents` are the nodes that have a living one, and what that can do;
+    `nodes` are what the plan's nodes are in this cluster.
+    """
 
     name = "kubernetes"
 
-    def __init__(self, options: Options, layout: Layout, nodes: dict[str, frozenset[str]], places: Places) -> None:
+    def __init__(self, options: Options, found: Found, nodes: dict[str, str]) -> None:
         self._options = options
-        self._layout = layout
-        self._agents = nodes
-        self._places = places
+        self._layout = found.layout
+        self._agents = found.agents
+        self._places = found.places
+        self._nodes = nodes
 
     @classmethod
     def reach(cls, options: Options, workload: Workload, topology: Topology) -> KubernetesPlatform:
         """Look whether a run can begin: BadInput or MachineUnfit says what is missing, before anything starts."""
         kube = connect(options.context)
-        layout, nodes, places = anyio.run(_look, kube, options)
-        Keepers(Names.of("", "").run, workload, topology, layout).check(options.namespace)
-        place(topology, sorted(nodes))
-        return cls(options, layout, nodes, places)
+        found = anyio.run(_look, kube, options)
+        Keepers(Names.of("", "").run, workload, topology, found.layout).check(options.namespace)
+        return cls(options, found, place(topology, sorted(found.agents), found.suited))
 
     def isolation(self) -> str:
         return "containers"
@@ -75,7 +90,7 @@ class KubernetesPlatform:
     async def _deploy(self, deployment: Deployment, emit: Emit) -> AsyncIterator[Cluster]:
         options, kube = self._options, connect(self._options.context)
         names = Names.of(deployment.run_id, options.namespace)
-        nodes = place(deployment.topology, sorted(self._agents))
+        nodes = self._nodes
         await sweep.remove_dead(kube, options.namespace)
         try:
             lease = await kube.create(names.leases, objects.lease(names, _holder(), micro_time()))
@@ -125,13 +140,14 @@ async def _create(kube: Kube, names: Names, lease: Object, config: Object, keepe
         raise PlatformLost(str(error)) from error
 
 
-async def _look(kube: Kube, options: Options) -> tuple[Layout, dict[str, frozenset[str]], Places]:
-    """The layout to use, the nodes that members may be placed on, and where those are. BadInput, MachineUnfit."""
-    nodes = await preflight.look(kube, options.namespace)
+async def _look(kube: Kube, options: Options) -> Found:
+    """BadInput and MachineUnfit say what is missing."""
+    agents = await preflight.look(kube, options.namespace)
     try:
         layout = await _layout(kube, options.layout)
         await _check_queue(kube, options.queue, layout)
-        return layout, nodes, await _places(kube, options.levels)
+        nodes = (await kube.get("/api/v1/nodes"))["items"]
+        return Found(layout, agents, suited(nodes, options), places(nodes, options.levels))
     except KubeError as error:
         raise MachineUnfit(f"the cluster cannot be used: {error}") from error
 
@@ -154,18 +170,6 @@ async def _layout(kube: Kube, wanted: Layout | None) -> Layout:
     return wanted or Layout.MESH
 
 
-async def _places(kube: Kube, levels: tuple[str, ...]) -> Places:
-    """Node -> level of the topology -> the domain it is in. BadInput when no node knows a level."""
-    places: Places = {}
-    for node in (await kube.get("/api/v1/nodes"))["items"] if levels else []:
-        labels = node["metadata"]["labels"]
-        places[node["metadata"]["name"]] = {level: labels[level] for level in levels if level in labels}
-    for level in levels:
-        if not any(level in place for place in places.values()):
-            raise BadInput(f"levels: no node has the label {level}; see: kubectl get nodes --show-labels")
-    return places
-
-
 async def _check_queue(kube: Kube, queue: Queue | None, layout: Layout) -> None:
     if queue is None:
         return
@@ -177,17 +181,6 @@ async def _check_queue(kube: Kube, queue: Queue | None, layout: Layout) -> None:
         if error.status != 404:
             raise
         raise BadInput(f"queue {queue.name}: this cluster has no Kueue; install it, or remove queue") from None
-
-
-def place(topology: Topology, available: list[str]) -> dict[str, str]:
-    """A node of the cluster for each of the plan's; the control plane of the job gets the last one, for itself."""
-    planned = sorted(topology.nodes(), key=lambda node: node == CONTROL_NODE)
-    if len(planned) > len(available):
-        raise BadInput(
-            f"the plan has {len(planned)} nodes, one of them for lighthouse and controller; the cluster has "
-            f"{len(available)} with an agent; type --set topology.nodes={max(1, len(available) - 1)}"
-        )
-    return dict(zip(planned, available, strict=False))
 
 
 async def _renew(kube: Kube, names: Names) -> None:
