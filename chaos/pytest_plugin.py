@@ -28,6 +28,7 @@ import pytest
 
 from chaos.check import VERDICT
 from chaos.model.verdict import Outcome, Verdict
+from chaos.platforms.local.kernel import die_with_parent
 from chaos.report.explain import explain
 from chaos.report.summary import NAME as REPORT
 
@@ -133,9 +134,16 @@ def _run(experiment: str, overrides: dict[str, Any], seed: int | None, config: p
 
 
 def _ended(command: list[str]) -> tuple[int, str]:
-    """The status and the words of a run; whoever interrupts the tests ends it in order first."""
+    """The status and the words of a run. Whoever interrupts the tests ends it in order; whoever kills them, too."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "COLUMNS": "200"}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
+    with subprocess.Popen(
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=die_with_parent,
+    ) as run:
         try:
             printed, _ = run.communicate()
         except BaseException:

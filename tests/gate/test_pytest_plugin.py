@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 from xml.etree import ElementTree
 
 import pytest
 
 from chaos import journal
-from chaos.model.events import RunStarted
+from chaos.model.events import MemberStarted, RunStarted
+
+T = TypeVar("T")
 
 TESTS = """
 import pytest
@@ -118,3 +124,44 @@ def test_experiments_wait_for_one_another(repository):
     spans.sort()
     assert len(spans) == 4
     assert all(one[1] <= later[0] for one, later in itertools.pairwise(spans))
+
+
+LONG = """
+import pytest
+
+LONG = {"workload.program": "toyjob", "workload.recipe": "toy", "workload.steps": 90000, "quiesce.common_steps": 80000}
+
+
+@pytest.mark.chaos_experiment("steady", set=LONG)
+def test_long():
+    pass
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_tests_that_are_ended_leave_no_job_behind(tmp_path, chaos_env, number):
+    (tmp_path / "test_long.py").write_text(LONG)
+    command = [sys.executable, "-m", "pytest", "test_long.py"]
+    with subprocess.Popen(command, cwd=tmp_path, env=chaos_env, stdout=subprocess.DEVNULL) as tests:
+        try:
+            journal_file = until(lambda: next(tmp_path.glob("runs/*/journal.jsonl"), None))
+            until(lambda: '"phase":"quiesce"' in journal_file.read_text())
+            tests.send_signal(number)
+            tests.wait(60)
+        finally:
+            tests.kill()
+    pids = [one.pid for one in journal.Reading(journal_file).events() if isinstance(one, MemberStarted)]
+    assert len(pids) == 5
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+    ended = '"reason":"interrupted"' in journal_file.read_text()
+    assert ended == (number == signal.SIGINT)
+
+
+def until(seen: Callable[[], T | None]) -> T:
+    """What is seen at last; bounded."""
+    end_mono_s = time.monotonic() + 120
+    while time.monotonic() < end_mono_s:
+        if found := seen():
+            return found
+        time.sleep(0.05)
+    pytest.fail("not seen within 120 s")
