@@ -20,16 +20,25 @@ FAULTS = [
     {"fault": "nic.down", "args": {"interface": "control"}, "for_s": 4},
     {"fault": "node.down", "for_s": 5},
 ]
+APART_S = 8
+HEARD_S = 8
+"""For the agent that was cut off to be heard again."""
 EXPERIMENT = {
     "name": "nodes",
     "why": "Everything that can be done to a node, one after the other.",
-    "workload": {"program": "toyjob", "recipe": "toy", "replicas": 3, "min_replicas": 1, "steps": 100_000},
+    "workload": {
+        "program": "toyjob",
+        "recipe": "toy",
+        "replicas": 3,
+        "min_replicas": 1,
+        "steps": 100_000,
+        "settings": {"step_s": 0.1},
+    },
     "topology": {"nodes": 2},
     "baseline": {"steps": 5, "timeout_s": 60},
     "quiesce": {"common_steps": 10, "timeout_s": 60},
     "monitors": {"progress": {"stall_s_max": 30}, "same_state": None, "one_quorum": None, "history_kept": None},
 }
-APART_S = 8
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +46,7 @@ def run(cluster, tmp_path_factory):
     """One run with all of them: what was said, and its folder."""
     folder = tmp_path_factory.mktemp("nodes")
     faults = [{**fault, "target": NODE, "at": {"seconds": 1 + n * APART_S}} for n, fault in enumerate(FAULTS)]
+    faults[-1]["at"]["seconds"] += HEARD_S
     (folder / "nodes.yaml").write_text(yaml.safe_dump({**EXPERIMENT, "faults": faults}))
     done = cluster.run(folder / "nodes.yaml", folder / "runs")
     (run_dir,) = (folder / "runs").iterdir()

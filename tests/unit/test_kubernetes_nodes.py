@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import anyio
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chaos.model.injections import CpuLimit, Freeze, Interface, IoLimit, MemoryLimit, Shape
+from chaos.model.ports import InjectionRefused
+from chaos.platforms.kubernetes.background import background
 from chaos.platforms.kubernetes.nodes import part
 
 MEMBERS = st.integers(1, 64)
@@ -29,3 +33,13 @@ def test_what_is_shared_is_split_and_never_more_in_sum_than_the_node_was_to_have
 def test_what_cannot_be_split_is_done_to_each(of):
     assert part(Freeze("node-1"), "replica-0", of) == Freeze("replica-0")
     assert part(MemoryLimit("node-1", share_of_used=0.5), "a", of) == MemoryLimit("a", share_of_used=0.5)
+
+
+def test_a_refusal_is_raised_as_it_is_and_ends_what_runs_beside_it():
+    async def refused() -> None:
+        async with background() as tasks:
+            tasks.start_soon(anyio.sleep_forever)
+            raise InjectionRefused("because")
+
+    with pytest.raises(InjectionRefused, match="because"):
+        anyio.run(refused)

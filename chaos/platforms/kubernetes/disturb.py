@@ -29,7 +29,7 @@ from chaos.platforms.kubernetes.client import Kube, KubeError
 from chaos.platforms.kubernetes.layout import Keeper, Keepers, Kind
 from chaos.platforms.kubernetes.lives import Life, Lives
 from chaos.platforms.kubernetes.logs import Pod
-from chaos.platforms.kubernetes.nodes import Nodes
+from chaos.platforms.kubernetes.nodes import Nodes, each
 from chaos.platforms.kubernetes.objects import Names, affinity
 from chaos.platforms.kubernetes.orders import Orders
 
@@ -118,7 +118,7 @@ class Disturbances:
             await self._move(life.member, others)
         held: Hold | None = None
         try:
-            await self._evict_all(leaving)
+            await each(leaving, self._leave)
             gone = ", ".join(sorted(life.member for life in leaving)) or "no members"
             held = Hold(node, Proof(node, 0, f"{gone} have left {node}"))
             yield held
@@ -129,20 +129,8 @@ class Disturbances:
                 if held is not None:
                     held.reverted = Proof(node, 0, f"{node} takes members again")
 
-    async def _evict_all(self, lives: list[Life]) -> None:
-        refusals: list[InjectionRefused] = []
-
-        async def evict(life: Life) -> None:
-            try:
-                await self.inject(Evict(life.member, DRAIN_GRACE_S))
-            except InjectionRefused as refusal:
-                refusals.append(refusal)
-
-        async with anyio.create_task_group() as evictions:
-            for life in lives:
-                evictions.start_soon(evict, life)
-        if refusals:
-            raise refusals[0]
+    async def _leave(self, life: Life) -> None:
+        await self.inject(Evict(life.member, DRAIN_GRACE_S))
 
     async def _move(self, member: str, nodes: list[str]) -> None:
         """Where its next pod goes, if there will be one."""

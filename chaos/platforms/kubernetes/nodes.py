@@ -6,8 +6,8 @@ this job, and what it has of CPU, memory or bandwidth is shared out among this j
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
 import anyio
 import msgspec
@@ -25,6 +25,7 @@ from chaos.model.injections import (
     Shape,
 )
 from chaos.model.ports import Hold, InjectionRefused
+from chaos.platforms.kubernetes.background import background
 from chaos.platforms.kubernetes.client import Kube
 from chaos.platforms.kubernetes.lives import Life, Lives
 from chaos.platforms.kubernetes.logs import Pod
@@ -66,10 +67,8 @@ class Nodes:
         """The lives on a node."""
         return [life for life in self._lives.values() if self._planned.get(life.node) == name]
 
-    @asynccontextmanager
-    async def freeze_kubelet(self, injection: FreezeKubelet) -> AsyncIterator[Hold]:
-        async with self._orders.hold(injection, self._asked(injection.target)) as hold:
-            yield hold
+    def freeze_kubelet(self, injection: FreezeKubelet) -> AbstractAsyncContextManager[Hold]:
+        return self._orders.hold(injection, self._asked(injection.target))
 
     @asynccontextmanager
     async def link_down(self, injection: LinkDown, for_s: float) -> AsyncIterator[Hold]:
@@ -110,15 +109,14 @@ class Nodes:
         lives = self.on(name)
         links = [LinkDown(life.member, interface) for life in lives for interface in Interface]
         async with self._all(name, [*links, FreezeKubelet(name)]) as hold:
-            async with anyio.create_task_group() as tasks:
-                for life in lives:
-                    tasks.start_soon(self._end, life)
+            await each(lives, self._end)
             hold.proof = Proof(name, 0, f"{_named(lives)} are gone; {hold.proof.evidence}")
             yield hold
 
     async def _end(self, life: Life) -> None:
         await self._orders.once(Delete(life.member), msgspec.structs.replace(self._orders.of(life), again=True))
-        await self._pods[life.uid].log.killed(unread=True)
+        with anyio.move_on_after(SEEN_S):
+            await self._pods[life.uid].log.killed(unread=True)
 
     @asynccontextmanager
     async def together(self, injection: HeldInjection) -> AsyncIterator[Hold]:
@@ -141,12 +139,9 @@ class Nodes:
                     asked = self._asked(name) if one.target == name else self._orders.of(self._lives.alive(one.target))
                     parts.append(await stack.enter_async_context(self._orders.hold(one, asked)))
                 held = Hold(name, Proof(name, 0, "; ".join(part.proof.evidence for part in parts)))
-                async with anyio.create_task_group() as tasks:
+                async with background() as tasks:
                     tasks.start_soon(_watch, held, parts)
-                    try:
-                        yield held
-                    finally:
-                        tasks.cancel_scope.cancel()
+                    yield held
         finally:
             if held is not None:
                 held.trouble = _trouble(parts)
@@ -172,6 +167,23 @@ def part(injection: HeldInjection, member: str, of: int) -> HeldInjection:
         case Shape(rate_bit_s=int(rate)):
             changes["rate_bit_s"] = rate // of
     return msgspec.structs.replace(injection, **changes)
+
+
+async def each(lives: list[Life], act: Callable[[Life], Awaitable[None]]) -> None:
+    """For all of them at once. InjectionRefused when one of them is."""
+    refusals: list[InjectionRefused] = []
+
+    async def try_it(life: Life) -> None:
+        try:
+            await act(life)
+        except InjectionRefused as refusal:
+            refusals.append(refusal)
+
+    async with anyio.create_task_group() as tasks:
+        for life in lives:
+            tasks.start_soon(try_it, life)
+    if refusals:
+        raise refusals[0]
 
 
 async def _watch(held: Hold, parts: list[Hold]) -> None:

@@ -15,6 +15,7 @@ import msgspec
 
 from chaos.model.injections import Drop, Held, HeldInjection, Injection, OneShot, Proof
 from chaos.model.ports import Hold, InjectionRefused
+from chaos.platforms.kubernetes.background import background
 from chaos.platforms.kubernetes.client import Kube, KubeError, Object
 from chaos.platforms.kubernetes.lives import Life
 from chaos.platforms.kubernetes.objects import Names, owned
@@ -97,12 +98,9 @@ class Orders:
             status = await self._answer(name, State.ASKED)
             evidence = await see() if see is not None and status.state is State.READY else status.evidence
             held = Hold(status.order or name, Proof(asked.target.member, asked.target.incarnation, evidence))
-            async with anyio.create_task_group() as tasks:
+            async with background() as tasks:
                 tasks.start_soon(self._watch, name, held)
-                try:
-                    yield held
-                finally:
-                    tasks.cancel_scope.cancel()
+                yield held
         finally:
             with anyio.CancelScope(shield=True):
                 await self._release(name, asked, held)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import anyio
 
+from chaos.agent.leases import Leases
 from chaos.agent.ledger import Ledger, LedgerHeld
 from chaos.agent.lifetime import hold_until_signal
 from chaos.platforms.kubernetes.agent.heartbeat import beat
@@ -41,12 +42,14 @@ def serve(node: str, folder: Path) -> int:
 
 
 async def _serve(node: str, ledger: Ledger) -> None:
+    await hold_until_signal(ledger, partial(_follow, node))
+
+
+async def _follow(node: str, leases: Leases) -> None:
     kube = connect()
-    await hold_until_signal(
-        ledger,
-        lambda leases: beat(kube, node),
-        lambda leases: Orders(kube, node, leases, NodePods()).run(),
-    )
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(beat, kube, node)
+        tasks.start_soon(Orders(kube, node, leases, NodePods()).run)
 
 
 def see_all_groups() -> None:
@@ -65,7 +68,8 @@ def main() -> int:
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
     see_all_groups()
-    importlib.import_module("kubernetes.config")  # Takes half a second, which a successor need not spend.
+    importlib.import_module("kubernetes.config")  # It and the event loop take long to load, but a successor has them.
+    anyio.run(anyio.sleep, 0)
     return keep(partial(serve, arguments.node, arguments.ledger))
 
 

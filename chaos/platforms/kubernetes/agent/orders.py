@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,11 +24,13 @@ from chaos.model.ports import InjectionRefused
 from chaos.platforms import faultpoints
 from chaos.platforms.kubernetes.agent import machine, processes
 from chaos.platforms.kubernetes.agent.pods import NodePods
+from chaos.platforms.kubernetes.background import background
 from chaos.platforms.kubernetes.client import Kube, KubeError, Object
 from chaos.platforms.kubernetes.entry import SCRATCH
 from chaos.platforms.kubernetes.objects import GROUP, LEASE_TTL_S, RUN, VERSION
 from chaos.platforms.kubernetes.order import FINALIZER, Spec, State, Status, Target
 
+CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 RETRY_S = 0.5
 EVICTION_SLACK_S = 10.0
 
@@ -138,6 +138,8 @@ class Orders:
 
     async def _make(self, order: Order) -> None:
         target, injection = order.spec.target, order.spec.injection
+        if not target.uid:
+            await self._spare_control_plane()
         match injection:
             case Delete():
                 evidence = await processes.end(self._pods, target)
@@ -161,6 +163,15 @@ class Orders:
             case _:
                 raise Impossible(f"{type(injection).__name__} is not made on Kubernetes yet")
 
+    async def _spare_control_plane(self) -> None:
+        """A job's plan never aims at such a node; an object made by hand may."""
+        try:
+            node = await self._kube.get(f"/api/v1/nodes/{self._node}")
+        except KubeError as error:
+            raise Impossible(f"it is not known what node {self._node} is: {error}") from error
+        if CONTROL_PLANE in node["metadata"].get("labels", {}):
+            raise Impossible(f"{self._node} carries the control plane of the cluster")
+
     async def _see_end(self, order: Order, within_s: float) -> None:
         ready = anyio.Event()
 
@@ -168,7 +179,7 @@ class Orders:
             await ready.wait()
             await self._say(order, Status(State.READY))
 
-        async with _tasks() as tasks:
+        async with background() as tasks:
             tasks.start_soon(tell)
             evidence = await processes.see_end(self._pods, order.spec.target, ready, within_s)
         await self._say(order, Status(State.IN_FORCE, evidence))
@@ -201,7 +212,7 @@ class Orders:
 
     def _grant(self, order: Order, injection: KernelInjection, ttl_s: float) -> Grant:
         target = order.spec.target
-        site = self._pods.site(target) if target.uid else machine.site(target)
+        site = self._pods.site(target, injection) if target.uid else machine.site(target)
         return Grant(order.name, ttl_s, injection, site, order.spec.peers)
 
     async def _hold_at_point(self, order: Order, injection: FaultPoint) -> None:
@@ -270,20 +281,6 @@ def _read(spec: Object) -> tuple[Spec, str]:
         return msgspec.convert(spec, Spec), ""
     except msgspec.ValidationError as error:
         return Spec(spec["node"], spec["run"], Target("", {}), Delete("")), str(error)
-
-
-@asynccontextmanager
-async def _tasks() -> AsyncIterator[TaskGroup]:
-    """Tasks that end with the block; what goes wrong in it is raised as it is."""
-    async with anyio.create_task_group() as tasks:
-        failure: Exception | None = None
-        try:
-            yield tasks
-        except Exception as error:
-            failure = error
-        tasks.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
 
 
 def _name(item: Object) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from chaos.agent.linux.freeze import members, started
 from chaos.agent.linux.resource import NotInForce
-from chaos.model.injections import Interface
+from chaos.model.injections import Drop, Interface, KernelInjection, LinkDown, Shape
 from chaos.model.site import Link, MainProcess, Namespace, Nic, Site
 from chaos.platforms.kubernetes.entry import SCRATCH
 from chaos.platforms.kubernetes.order import Target
@@ -36,16 +36,16 @@ class NodePods:
         if not tops:
             raise NotInForce("the agent is in no pod's cgroup, or /sys/fs/cgroup of the node is not mounted in its pod")
         self._top = min(tops)
+        self._known: dict[str, str] = {}
 
     def find(self, target: Target, pid: int) -> int:
         """The process that has `pid` in the target's pod, as this node numbers it. NotInForce when it is gone."""
         if not target.uid:
             raise NotInForce(f"{target.member} is a node: aim at its members")
-        for group in self._groups(target.uid):
-            for number in members(group):
-                with suppress(OSError):
-                    if _pid_in_pod(number) == pid:
-                        return number
+        for number in members(self._group(target.uid)):
+            with suppress(OSError):
+                if _pid_in_pod(number) == pid:
+                    return number
         raise NotInForce(f"process {pid} of pod {target.pod} ({target.uid}) is not on this node any more")
 
     def container(self, pid: int) -> list[int]:
@@ -54,11 +54,11 @@ class NodePods:
 
     def revived(self, target: Target) -> list[int] | None:
         """Processes in the pod but for its first, which only holds the pod's namespaces; None once the pod is gone."""
-        groups = list(self._groups(target.uid))
-        return [pid for group in groups for pid in members(group) if not _is_first(pid)] if groups else None
+        group = self._group(target.uid)
+        return [pid for pid in members(group) if not _is_first(pid)] if group else None
 
-    def site(self, target: Target) -> Site:
-        """What the target is to an injection."""
+    def site(self, target: Target, injection: KernelInjection) -> Site:
+        """What the target is to an injection: of its interfaces those that it is about, since to look takes time."""
         pid = self.find(target, target.pid)
         ticks = started(pid)
         if ticks is None:
@@ -70,7 +70,11 @@ class NodePods:
             name=target.member,
             incarnation=target.incarnation,
             process=MainProcess(pid, ticks),
-            nics={Interface(role): _nic(self._sandbox(target, pid), name) for role, name in target.nics.items()},
+            nics={
+                role: _nic(self._sandbox(target, pid), target.nics[role.value])
+                for role in _roles(injection)
+                if role.value in target.nics
+            },
             groups={name: path for name, path in groups.items() if name},
             unified=groups.get("") if len(groups) == 1 else None,
             folder=folder if _in_memory(pid) else None,
@@ -80,15 +84,27 @@ class NodePods:
     def _sandbox(self, target: Target, pid: int) -> int:
         """The process that holds the pod's namespaces: they outlive the container, and so does what is done to them."""
         inside = set(self.container(pid))
-        return next(
-            (other for group in self._groups(target.uid) for other in members(group) if other not in inside), pid
-        )
+        return next((other for other in members(self._group(target.uid)) if other not in inside), pid)
 
-    def _groups(self, uid: str) -> Iterator[str]:
-        """The pod's group, below one of its class of service."""
+    def _group(self, uid: str) -> str:
+        """The pod's group, below one of its class of service; empty once it is gone. To look for it takes time."""
+        if not os.path.isdir(self._known.get(uid, "")):
+            self._known[uid] = next(self._look_for(uid), "")
+        return self._known[uid]
+
+    def _look_for(self, uid: str) -> Iterator[str]:
         for path, names, _files in os.walk(self._top):
             yield from (f"{path}/{name}" for name in names if _names(uid).search(name))
             names[:] = [name for name in names if not _A_POD.search(name)]
+
+
+def _roles(injection: KernelInjection) -> tuple[Interface, ...]:
+    match injection:
+        case LinkDown(interface=interface) | Shape(interface=interface):
+            return (interface,)
+        case Drop():
+            return (Interface.CONTROL,)  # Any one leads to the pod's network namespace.
+    return ()
 
 
 def _directories(pid: int) -> dict[str, str]:
