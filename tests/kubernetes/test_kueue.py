@@ -88,6 +88,9 @@ def kueue(cluster: Cluster) -> Iterator[Cluster]:
     for kind in ("validatingwebhookconfiguration", "mutatingwebhookconfiguration"):
         cluster.kubectl("delete", kind, "-l", "app.kubernetes.io/name=kueue")
     cluster.kubectl("delete", "namespace", "kueue-system", "--wait=false")
+    kinds = cluster.kubectl("get", "crd", "-o", "name").stdout.split()
+    cluster.kubectl("delete", *(kind for kind in kinds if kind.endswith(".kueue.x-k8s.io")))
+    until(lambda: cluster.kubectl("get", "--raw", "/apis/kueue.x-k8s.io").returncode != 0, "Kueue is gone")
 
 
 LAYOUTS = {
