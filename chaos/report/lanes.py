@@ -50,8 +50,8 @@ STATES = {
     "down": "down",
     "ended": "ended",
 }
-"""What a lane can show, and its words. Later ones but the last are worse."""
-_WORSE = {state: rank for rank, state in enumerate(["ended", *STATES])}
+"""What a lane can show, and its words. Later ones are worse, but an end is no harm."""
+_WORSE = {**{state: rank for rank, state in enumerate(STATES)}, "ended": -1}
 _SHOWN = {
     Activity.TRAINING: "training",
     Activity.HEALING: "healing",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 import socket
+import sys
 import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -65,7 +66,9 @@ class Server(ThreadingHTTPServer):
         return not _loopback(self.host) or name in (self.host, "localhost") or _loopback(name)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Who leaves in the middle of an answer is no news."""
+        """Who leaves in the middle of an answer is no news; what is wrong here is."""
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)
 
 
 def _loopback(host: str) -> bool:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from chaos.model.history import History
 from chaos.report import record
-from chaos.report.lanes import BANDS_MAX, SEEN_SHARE_MIN, STATES, Chart, Lane, Watch, _merged
+from chaos.report.lanes import _WORSE, BANDS_MAX, SEEN_SHARE_MIN, STATES, Chart, Lane, Watch, _merged
 from tests.golden import recorded
 from tests.golden.recorded import lay_out
 
@@ -69,7 +69,8 @@ def test_however_many_changes_few_are_drawn_and_the_worst_is_kept(told: list[tup
     for lasted_s, state in told:
         pieces.append((t_s, t_s + lasted_s, state))
         t_s += lasted_s
-    rank = list(STATES).index
+    rank = _WORSE.__getitem__
+    assert min(STATES, key=rank) == "ended" and max(STATES, key=rank) == "down"
     drawn = _merged(pieces, SEEN_SHARE_MIN * t_s, rank)
     assert len(drawn) <= 1 / SEEN_SHARE_MIN + 1
     assert drawn[0][0] == 0.0 and drawn[-1][1] == t_s
