@@ -45,7 +45,7 @@ ROLES |= {"leftover": Role(("leftover-0",), ("run",), on_demand=True)}
 WORKLOAD = Workload(1, "a-job", 4, 2, 100, ROLES)
 TOPOLOGY: Topology = place(WORKLOAD, 2, Restart.ALWAYS)
 
-KNOWN_NEEDS = {"links", "nft", "netem", "names", "disk", "freeze", "fault_points", "launch"}
+KNOWN_NEEDS = {"links", "nft", "netem", "names", "disk", "freeze", "fault_points", "launch", "kubelet", "moves"}
 KNOWN_NEEDS |= {"cgroup.cpu", "cgroup.memory", "cgroup.io"}
 AIMED = [(kind, role) for kind in faults().values() for role in sorted(kind.roles)]
 
