@@ -25,7 +25,8 @@ from chaos.report.live import told
 EVIDENCE_MAX = 40
 """Of each finding. All positions stand in the verdict."""
 NEWS_MAX = 300
-RECORDED_CHARACTERS_MAX = 2000
+CHARACTERS_MAX = 2000
+"""Of a text that a member told."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def _take(record: Record, event: AnyEvent, shows: dict[int, list[str]]) -> None:
     record.watch.see(event, record.history)
     recorded = ""
     if event.seq in shows:
-        recorded = msgspec.json.encode(event).decode()[:RECORDED_CHARACTERS_MAX]
+        recorded = _cut(msgspec.json.encode(event).decode())
     elif isinstance(event, Step) or told(event) is None:  # Most events are steps, and no step is news.
         return
     elif len(record.rows) >= NEWS_MAX and not _drawn(event, record):
@@ -121,9 +122,13 @@ def _take(record: Record, event: AnyEvent, shows: dict[int, list[str]]) -> None:
         return
     first = event.seq not in record.seqs
     record.seqs.add(event.seq)
-    record.rows.append(Row(event.seq, event.t_s, said(event), tuple(shows.get(event.seq, ())), recorded, first))
+    record.rows.append(Row(event.seq, event.t_s, _cut(said(event)), tuple(shows.get(event.seq, ())), recorded, first))
 
 
 def _drawn(event: AnyEvent, record: Record) -> bool:
     """Whether lanes show it as a fault."""
     return isinstance(event, FaultStarted) and len(record.history.past.started) <= BANDS_MAX
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= CHARACTERS_MAX else f"{text[:CHARACTERS_MAX]}..."

@@ -15,7 +15,7 @@ from chaos.api import events
 from chaos.model.verdict import Outcome, Verdict
 from chaos.report import page, record, summary
 from chaos.report.explain import Account
-from chaos.report.record import EVIDENCE_MAX, NEWS_MAX, Record
+from chaos.report.record import CHARACTERS_MAX, EVIDENCE_MAX, NEWS_MAX, Record
 from tests.golden import recorded
 from tests.golden.recorded import Recorded, lay_out
 from tests.mutations import score  # noqa: F401
@@ -105,12 +105,14 @@ def test_a_page_stays_bounded(tmp_path: Path) -> None:
     run = recorded.load("replica-lost")
     first, *others = run.events
     news = [events.MemberWaits(t_s=1.0, member="replica-0", reason=f"reason {n}") for n in range(NEWS_MAX * 3)]
+    news[0] = msgspec.structs.replace(news[0], reason="long" * CHARACTERS_MAX)
     told = [msgspec.structs.replace(event, seq=seq) for seq, event in enumerate([first, *news, *others])]
     long = read(replace(run, events=tuple(told)), tmp_path)
     many = msgspec.structs.replace(long.verdict.findings[0], evidence=tuple(range(1, EVIDENCE_MAX * 3)))
     verdict = msgspec.structs.replace(long.verdict, findings=(many, *long.verdict.findings[1:]))
     long = record.read(tmp_path / "run", verdict)
     assert len(long.evidence(many)) == EVIDENCE_MAX
+    assert max(len(row.text + row.recorded) for row in long.rows) <= 2 * CHARACTERS_MAX + 6
     assert len(long.rows) <= NEWS_MAX + EVIDENCE_MAX * len(verdict.findings)
     assert long.news_unsaid + len(long.rows) > NEWS_MAX * 3
     html = page.render(long)
