@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from chaos.model import events
 from chaos.model.aim import Aim
-from chaos.model.commits import UNMEASURED, Commit, Stretch, Tally
+from chaos.model.commits import Commit, Stretch, Tally
 from chaos.model.events import AnyEvent
 from chaos.model.history import Activity, History, Member
 from chaos.model.injections import (
@@ -55,7 +55,6 @@ from chaos.model.verdict import Finding, Outcome
 from chaos.model.wording import counted, listed, span
 
 __all__ = [
-    "UNMEASURED",
     "Absences",
     "Action",
     "Activity",

@@ -23,8 +23,6 @@ import msgspec
 
 from chaos.model.events import AnyEvent, Quorum, Step
 
-UNMEASURED = -1
-
 
 class Commit(msgspec.Struct, frozen=True, gc=False):
     """A committed step as a member reported it."""
@@ -66,16 +64,16 @@ class Commits(Sequence[Commit]):
 
     def __init__(self) -> None:
         self.stretches: list[Stretch] = []
-        self.seqs = array("q")
+        self.seqs: list[int] = []
         self.times_s = array("d")
         self.digests: list[str | None] = []
-        self.rss_bytes = array("q")
-        """What ordinary commits told of it, or `UNMEASURED`."""
+        self.rss_bytes: list[int | None] = []
+        """What ordinary commits told of it."""
         self.in_order = True
         """The member's clock never ran back."""
-        self._places = array("q")
+        self._places: list[int] = []
         """Where the stretches begin."""
-        self._tops = array("q", (0,))
+        self._tops = [0]
         """The highest step before each stretch."""
 
     def __len__(self) -> int:
@@ -103,7 +101,7 @@ class Commits(Sequence[Commit]):
         self.seqs.append(commit.seq)
         self.times_s.append(commit.t_s)
         self.digests.append(commit.digest)
-        self.rss_bytes.append(UNMEASURED)
+        self.rss_bytes.append(None)
         return stretch
 
     def top(self, before_s: float) -> int:
@@ -213,11 +211,11 @@ class Stretch:
             peers.commits += 1
             if t_s < peers.t_s:
                 peers.t_s, peers.seq = t_s, event.seq
-        rss_bytes, commits = event.rss_bytes, self.commits
+        commits = self.commits
         commits.seqs.append(event.seq)
         commits.times_s.append(t_s)
         commits.digests.append(event.digest if peers is None else peers.digest)
-        commits.rss_bytes.append(UNMEASURED if rss_bytes is None else rss_bytes)
+        commits.rss_bytes.append(event.rss_bytes)
         self.last, self.last_s = step, t_s
         return True
 

@@ -6,7 +6,6 @@ asked for; those that are not ordinary are kept.
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ class _Track:
 
     def __init__(self) -> None:
         self._stretches: list[Stretch] = []
-        self._firsts = array("q")
+        self._firsts: list[int] = []
 
     def append(self, stretch: Stretch) -> None:
         self._stretches.append(stretch)

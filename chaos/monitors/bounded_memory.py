@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
 from chaos.api import (
-    UNMEASURED,
     AnyEvent,
     Finding,
     History,
@@ -51,7 +49,9 @@ class _Usage:
     stride: int = 1
     first_seq: int = -1
     last_seq: int = -1
-    samples: list[tuple[int, int]] = field(default_factory=list)
+    kept: list[int] = field(default_factory=list)
+    rss_bytes: list[int] = field(default_factory=list)
+    """What the steps that are kept told."""
     stretch: Stretch | None = None
     """The one that its newest commit began."""
 
@@ -60,33 +60,33 @@ class _Usage:
         if self.stretch is None:
             return
         commits, first, end = self.stretch.commits, self.stretch.place + 1, self.stretch.place + len(self.stretch)
-        seqs, rss_bytes = commits.seqs[first:end], commits.rss_bytes[first:end]
-        if UNMEASURED in rss_bytes:
-            told = [rss != UNMEASURED for rss in rss_bytes]
-            self.take(list(itertools.compress(seqs, told)), list(itertools.compress(rss_bytes, told)))
-        else:
-            self.take(seqs, rss_bytes)
+        told = commits.rss_bytes[first:end]
+        seqs = [seq for seq, rss in zip(commits.seqs[first:end], told, strict=True) if rss is not None]
+        self.take(seqs, [rss for rss in told if rss is not None])
         self.stretch = None
 
-    def take(self, seqs: Sequence[int], rss_bytes: Sequence[int]) -> None:
+    def take(self, seqs: list[int], rss_bytes: list[int]) -> None:
         """Take in steps in a row, and keep those that are due."""
         next_step = self.steps + 1
         self.steps += len(seqs)
         while self.due <= self.steps:
-            due = range(self.due, self.steps + 1, self.stride)[: _SAMPLES_MAX - len(self.samples)]
-            self.first_seq = self.first_seq if self.samples else seqs[due[0] - next_step]
-            self.last_seq = seqs[due[-1] - next_step]
-            self.samples += [(step, rss_bytes[step - next_step]) for step in due]
-            if len(self.samples) >= _SAMPLES_MAX:
+            due = range(self.due, self.steps + 1, self.stride)[: _SAMPLES_MAX - len(self.kept)]
+            first, last = due[0] - next_step, due[-1] - next_step
+            self.first_seq, self.last_seq = self.first_seq if self.kept else seqs[first], seqs[last]
+            self.kept.extend(due)
+            self.rss_bytes.extend(rss_bytes[first : last + 1 : self.stride])
+            if len(self.kept) >= _SAMPLES_MAX:
                 self.stride *= 2
-                self.samples = [sample for sample in self.samples if sample[0] % self.stride == 0]
+                stay = [step % self.stride == 0 for step in self.kept]
+                self.kept = list(itertools.compress(self.kept, stay))
+                self.rss_bytes = list(itertools.compress(self.rss_bytes, stay))
             self.due = (due[-1] // self.stride + 1) * self.stride
 
     def growth_mb_per_1000_steps(self) -> float:
         """The median rise from one sixth of the life to the next: neither spikes nor one jump can make it."""
-        size = len(self.samples) / _PARTS
-        parts = [self.samples[round(index * size) : round((index + 1) * size)] for index in range(_PARTS)]
-        middles = [(statistics.median(n for n, _ in part), statistics.median(rss for _, rss in part)) for part in parts]
+        size = len(self.kept) / _PARTS
+        parts = [slice(round(index * size), round((index + 1) * size)) for index in range(_PARTS)]
+        middles = [(statistics.median(self.kept[part]), statistics.median(self.rss_bytes[part])) for part in parts]
         rises = [(rss - before) / (n - since) for (since, before), (n, rss) in itertools.pairwise(middles)]
         return float(statistics.median(rises)) / MB * 1000
 
@@ -136,7 +136,7 @@ class BoundedMemory(Monitor[BoundedMemoryLimits]):
         measures: dict[str, float | int | str | None] = {
             "lives_judged": len(judged),
             "growth_mb_per_1000_steps": growth,
-            "largest_mb": max((rss for life in lives for _, rss in life.samples), default=0) / MB or None,
+            "largest_mb": max((max(life.rss_bytes) for life in lives if life.kept), default=0) / MB or None,
         }
         if worst is None or growth is None:
             longest = max((life.steps for life in lives), default=0)

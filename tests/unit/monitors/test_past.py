@@ -6,6 +6,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -171,3 +172,14 @@ def test_absences_say_what_a_look_at_each_says(times: list[tuple[int, int]], sin
     until = since + lasts
     assert absences.touch(since, until) == any(gone <= until and back > since for gone, back in times)
     assert absences.next_s(since) == min((gone for gone, _ in times if gone > since), default=inf)
+
+
+@pytest.mark.parametrize("name", ["seq", "batch", "rss_bytes", "quorum_id"])
+def test_a_number_of_any_size_is_taken_in(name: str) -> None:
+    """As a damaged journal may hold it; one that cannot be judged would be worse."""
+    story = lost_and_back()
+    told, made = story.journal(), History(story.topology)
+    for event in told:
+        odd = about(events.Step, "replica-2", step=16)(event)
+        made.apply(msgspec.structs.replace(event, **{name: 2**70}) if odd else event)
+    assert len(made.past.steps.commits(16)) == 2
