@@ -46,6 +46,14 @@ def test_objectives_that_nothing_could_answer(tmp_path, objective, message):
     assert message in str(refused.value)
 
 
+def test_more_objectives_that_may_err_need_more_runs(tmp_path):
+    """They share the gate's risk of a false alarm."""
+    medians = [MEDIAN | {"at_most": limit} for limit in (1, 2, 3, 4)]
+    assert suite(tmp_path, *medians[:3])
+    with pytest.raises(BadInput, match="5 runs can never tell"):
+        suite(tmp_path, *medians)
+
+
 def test_two_entries_need_two_names(tmp_path):
     entries = [{"experiment": "steady", "runs": 1}] * 2
     with pytest.raises(BadInput, match="two experiments are called 'steady'"):
@@ -117,6 +125,7 @@ def test_a_folder_that_is_no_gates(tmp_path):
         (["smok"], "no gate is called 'smok'; did you mean 'smoke'?"),
         (["absent.yaml"], "absent.yaml: No such file or directory"),
         (["smoke", *TOY, "--baseline", "absent.json"], "the baseline absent.json: No such file or directory"),
+        (["smoke", *TOY, "--junit", "new.xml", "--baseline", "absent.json"], "the baseline absent.json: No such file"),
         (["smoke", *TOY, "--update-baseline"], "type --baseline FILE as well"),
         (["smoke", *TOY, "--junit", "/proc/x/junit.xml"], "/proc/x/junit.xml cannot be written"),
         (["smoke", *TOY, "--markdown", "."], ". cannot be written: Is a directory"),
