@@ -1,7 +1,7 @@
 """What a run looked like over its time: a lane for each member, faults as bands, step rate, loss and quorum.
 
 A fold over the journal, and the shapes that a page draws of it, in percent of the run's length. However long the run,
-the shapes are few: what is too short to be seen is merged with what follows, and the worse of the two is shown.
+the shapes are few: what follows one another and is too short to be seen is merged, and the worst of it is shown.
 """
 
 from __future__ import annotations
@@ -234,11 +234,12 @@ def _spans(
 
 
 def _merged(pieces: Iterable[Piece[W]], seen_s: float, worse: Callable[[W], Any]) -> list[Piece[W]]:
-    """Alike neighbours are one, and what is too short to be seen is one with what follows, shown as the worse."""
+    """Alike neighbours are one; those too short to be seen are one until they can be, shown as the worst of them."""
     merged: list[Piece[W]] = []
     for begin_s, end_s, what in pieces:
         first_s, last_s, before = merged[-1] if merged else (begin_s, inf, what)
-        if merged and (what == before or last_s - first_s < seen_s):
+        short = max(last_s - first_s, end_s - begin_s) < seen_s
+        if merged and (what == before or short):
             merged[-1] = (first_s, max(end_s, last_s), max(what, before, key=worse))
         else:
             merged.append((begin_s, end_s, what))

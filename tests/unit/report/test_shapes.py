@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chaos.model.history import History
@@ -35,7 +35,6 @@ def test_lanes_have_no_holes_and_end_with_the_run(name: str) -> None:
     for lane in drawn.lanes:
         for one, later in pairwise(lane.spans):
             assert one.left + one.width == pytest.approx(later.left, abs=0.02)
-            assert one.state != later.state
         assert lane.spans[-1].left + lane.spans[-1].width == pytest.approx(100, abs=0.02)
         assert set(states(lane)) <= set(STATES)
     assert all(0 <= band.left <= 100 and band.left + band.width <= 100.01 for band in drawn.bands)
@@ -63,7 +62,14 @@ def test_numbers_of_faults_do_not_cover_each_other() -> None:
         assert all(later - one >= 7 for one, later in pairwise(lefts))
 
 
-@given(st.lists(st.tuples(st.floats(0, 1e-2), st.sampled_from(list(STATES))), min_size=1, max_size=5000))
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.one_of(st.floats(0, 1e-2), st.floats(1, 100)), st.sampled_from(list(STATES))),
+        min_size=1,
+        max_size=2000,
+    )
+)
 def test_however_many_changes_few_are_drawn_and_the_worst_is_kept(told: list[tuple[float, str]]) -> None:
     pieces, t_s = [], 0.0
     for lasted_s, state in told:
@@ -72,7 +78,10 @@ def test_however_many_changes_few_are_drawn_and_the_worst_is_kept(told: list[tup
     rank = _WORSE.__getitem__
     assert min(STATES, key=rank) == "ended" and max(STATES, key=rank) == "down"
     drawn = _merged(pieces, SEEN_SHARE_MIN * t_s, rank)
-    assert len(drawn) <= 1 / SEEN_SHARE_MIN + 1
+    assert len(drawn) <= 2 / SEEN_SHARE_MIN + 2
+    for begin_s, end_s, state in pieces:
+        if end_s - begin_s >= SEEN_SHARE_MIN * t_s:  # What can be seen is shown as what it was.
+            assert any(one[0] <= begin_s and end_s <= one[1] and one[2] == state for one in drawn)
     assert drawn[0][0] == 0.0 and drawn[-1][1] == t_s
     assert all(one[1] == later[0] for one, later in pairwise(drawn))
     assert max(rank(state) for *_, state in drawn) == max(rank(state) for *_, state in pieces)
