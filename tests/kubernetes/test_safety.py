@@ -14,6 +14,7 @@ from tests.kubernetes.conftest import KUBE, TOY, Cluster
 from tests.kubernetes.dead_man import NODE, agent_of
 
 SYSTEM = "torchchaos-system"
+POD = {"member": "replica-0", "incarnation": 1, "pod": "x", "uid": "0" * 36, "pid": 2, "nics": {}}
 FREEZE = {"type": "freeze", "target": "replica-0"}
 KILL = {"type": "signal", "member": "replica-0", "process": "main", "signal": 9}
 
@@ -31,10 +32,12 @@ def injection(cluster: Cluster, agents):
     made: list[str] = []
 
     def injection(
-        node: str = "nowhere", namespace: str | None = None, what: dict[str, object] = FREEZE
+        node: str = "nowhere",
+        namespace: str | None = None,
+        what: dict[str, object] = FREEZE,
+        target: dict[str, object] = POD,
     ) -> tuple[str, str]:
         name = f"test-{len(made)}"
-        target = {"member": "replica-0", "incarnation": 1, "pod": "x", "uid": "0" * 36, "pid": 2, "nics": {}}
         body = {
             "apiVersion": "torchchaos.dev/v1alpha1",
             "kind": "Injection",
@@ -101,6 +104,22 @@ def test_what_cannot_be_done_is_refused_with_the_reason_and_can_be_deleted(clust
     assert refused.returncode == 0, said + refused.stderr
     assert reason in cluster.kubectl("get", "injection", name, "-o", "jsonpath={.status.reason}").stdout
     assert cluster.kubectl("delete", "injection", name, "--timeout=10s").returncode == 0
+
+
+def test_a_node_of_the_control_plane_is_never_hit(cluster, agents, injection):
+    node, label = next(iter(agents)), "node-role.kubernetes.io/control-plane"
+    assert cluster.kubectl("label", "node", node, f"{label}=").returncode == 0
+    try:
+        what = {"type": "freeze_kubelet", "target": node}
+        name, said = injection(node, what=what, target={"member": node, "nics": {}})
+        refused = cluster.kubectl(
+            "wait", "--for=jsonpath={.status.state}=Refused", f"injection/{name}", "--timeout=20s"
+        )
+        assert refused.returncode == 0, said + refused.stderr
+        reason = cluster.kubectl("get", "injection", name, "-o", "jsonpath={.status.reason}").stdout
+        assert reason == f"{node} carries the control plane of the cluster"
+    finally:
+        cluster.kubectl("label", "node", node, f"{label}-")
 
 
 @pytest.mark.skipif(not KUBE, reason="TORCHCHAOS_KUBE is not set: the nodes are not on this machine")
