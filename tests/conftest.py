@@ -9,6 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes says more about the machine than about us.
+settings.register_profile("torchchaos", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("torchchaos")
 
 JOBS = Path(__file__).parent / "jobs"
 CHAOS = Path(sys.executable).with_name("chaos")

@@ -46,9 +46,9 @@ class Site(msgspec.Struct, frozen=True):
     """One life of a member, or a node. What is None or missing does not exist there.
 
     `groups` maps a version 1 controller to its directory; `unified` is the version 2 directory, for every controller
-    that `groups` does not name. `folder` lies on the file system that disk faults hit, `disk` on the disk that is slowed,
-    where that is another one. `machine`: it is the very node
-    that the injector lives on, and its interfaces are its own; `process` is its kubelet then.
+    that `groups` does not name. `folder` lies on the file system that disk faults hit, `disk` on the disk that is
+    slowed, where that is another one. `machine`: it is the very node that the injector lives on, and its interfaces
+    are its own; `process` is its kubelet then.
     """
 
     name: str

@@ -162,7 +162,6 @@ def test_any_sequence(agent: Agent, pod: Pod) -> None:
         settings=settings(
             max_examples=EXAMPLES,
             stateful_step_count=STEPS,
-            deadline=None,
             suppress_health_check=list(HealthCheck),
             print_blob=True,
         ),

@@ -140,7 +140,7 @@ def test_fifty_faults_stay_readable(tmp_path: Path) -> None:
     assert "35 more faults did less harm than these: 35 x process.kill" in text
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(name=st.sampled_from(recorded.names()), mutation=st.sampled_from(sorted(MUTATIONS)), seed=st.integers(0, 99))
 def test_whatever_a_journal_holds_it_is_told(tmp_path_factory, name: str, mutation: str, seed: int) -> None:
     try:
@@ -152,7 +152,7 @@ def test_whatever_a_journal_holds_it_is_told(tmp_path_factory, name: str, mutati
     assert ("What was not passed" in text) is not text.startswith("PASS")
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(name=st.sampled_from(recorded.names()), share=st.floats(0.0, 0.99))
 def test_a_journal_that_was_cut_is_told_to_its_end(tmp_path_factory, name: str, share: float) -> None:
     run = recorded.load(name)

@@ -136,7 +136,7 @@ def test_with_a_rhythm_it_comes_and_goes_for_its_time(tmp_path: Path) -> None:
     assert sum(isinstance(event, FaultEnded) for event in told) == 1
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(for_s=st.floats(0.001, 0.2), period_s=st.floats(0.02, 0.3), duty=st.floats(0.1, 0.9))
 def test_any_rhythm_ends_up_and_in_time(tmp_path_factory, for_s: float, period_s: float, duty: float) -> None:
     told = disturbed(tmp_path_factory.mktemp("run"), for_s, Rhythm(period_s, duty))

@@ -86,7 +86,7 @@ def arguments(kind: type[Fault]) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries({field.encode_name: values(field.type) for field in inspect.type_info(kind).fields})
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(data=st.data(), aimed=st.sampled_from(AIMED))
 def test_any_fault_with_any_arguments_makes_injections_that_survive_their_file(data, aimed) -> None:
     kind, role = aimed

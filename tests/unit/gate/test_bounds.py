@@ -14,7 +14,7 @@ from chaos.gate import bounds
 from chaos.model.verdict import Outcome
 
 SHARES = st.sampled_from([0.5, 0.75, 0.8, 0.9, 0.95])
-exact = settings(max_examples=30, deadline=None)
+exact = settings(max_examples=30)
 """Fractions take their time."""
 RISKS = st.sampled_from([Fraction(1, 100), Fraction(1, 20), Fraction(1, 10)])
 

@@ -398,7 +398,7 @@ def test_names_follow_the_conventions() -> None:
         assert row.labels[0] in ("experiment", "gate")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(name=st.sampled_from(recorded.names()), mutation=st.sampled_from(sorted(MUTATIONS)), seed=st.integers(0, 99))
 def test_whatever_a_journal_holds_it_is_counted(name: str, mutation: str, seed: int) -> None:
     """A live run is not ended by those who watch it."""
@@ -409,7 +409,7 @@ def test_whatever_a_journal_holds_it_is_counted(name: str, mutation: str, seed: 
     Told(run.plan, run.events).metrics.judged(run.plan, run.verdict())
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(name=st.sampled_from(recorded.names()), left_out=st.sets(st.sampled_from(list(LEFT_OUT)), min_size=1))
 def test_what_is_missing_from_a_journal_ends_nothing(name: str, left_out: set[type[events.Event]]) -> None:
     run = recorded.load(name)

@@ -104,7 +104,7 @@ def test_a_faster_or_slower_machine_changes_nothing(factor: float) -> None:
     assert outcomes(judge(story)) == ALL_PASS
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32),
     late_s_max=st.floats(0.0, 1.0),
@@ -118,7 +118,7 @@ def test_late_arrival_of_members_events_changes_nothing(seed: int, late_s_max: f
     assert not broken
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data(), run=st.sampled_from([lost_and_back(2), *(run() for run in RUNS)]))
 def test_a_journal_cut_short_is_never_a_pass_and_never_a_fail(data: st.DataObject, run: Story) -> None:
     told = run.journal()

@@ -36,7 +36,7 @@ def test_clocks_that_agree(run) -> None:
     assert found.measures == {"apart_s": 0.0, "contradictions": 0}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**32), late_s_max=st.floats(0.0, 60.0), run=st.sampled_from(RUNS))
 def test_late_news_are_no_wrong_clock(seed: int, late_s_max: float, run) -> None:
     story = run()

@@ -96,7 +96,7 @@ def test_a_step_that_is_like_no_other_is_not_ordinary(change: dict[str, object])
     assert not history.past.ordinary
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     run=st.sampled_from(list(RUNS)),
     seed=st.integers(0, 9),

@@ -126,7 +126,7 @@ def test_a_folder_that_lacks_a_part_is_not_that_of_a_run(run_dir: Path, name: st
         check(run_dir)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.data())
 def test_whatever_happens_to_the_bytes_of_a_journal_it_is_judged_and_no_flaw_passes(
     run_dir: Path, data: st.DataObject

@@ -131,7 +131,7 @@ def test_a_run_whose_steps_come_at_an_even_pace_is_told_as_well() -> None:
     assert not any("Nobody committed" in line for line in account.unusual())
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(name=st.sampled_from(recorded.names()), mutation=st.sampled_from(sorted(MUTATIONS)), seed=st.integers(0, 99))
 def test_whatever_a_journal_holds_it_is_drawn(tmp_path_factory, name: str, mutation: str, seed: int) -> None:
     try:

@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chaos.model.history import History
@@ -62,7 +62,6 @@ def test_numbers_of_faults_do_not_cover_each_other() -> None:
         assert all(later - one >= 7 for one, later in pairwise(lefts))
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.one_of(st.floats(0, 1e-2), st.floats(1, 100)), st.sampled_from(list(STATES))),

@@ -10,7 +10,6 @@ import sys
 import msgspec
 import pytest
 from hypothesis import given
-from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from training import recipes, workload
@@ -86,7 +85,6 @@ SETTINGS = st.builds(
 )
 
 
-@examples(deadline=None)  # time says more about the machine than about us
 @given(settings=SETTINGS, replicas=st.integers(1, 9), steps=st.integers(1, 10_000), data=st.data())
 def test_members_get_the_job_that_was_described(
     settings: Settings, replicas: int, steps: int, data: st.DataObject

@@ -9,7 +9,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from hypothesis import given
-from hypothesis import settings as examples
 from hypothesis import strategies as st
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -27,7 +26,6 @@ TENSORS = st.builds(
 STATES = st.dictionaries(st.text("abc.", min_size=1, max_size=6), TENSORS | st.floats(allow_nan=False), min_size=1)
 
 
-@examples(deadline=None)  # time says more about the machine than about us
 @given(state=STATES, data=st.data())
 def test_order_and_storage_do_not_matter(state: dict[str, torch.Tensor | float], data: st.DataObject) -> None:
     entries = data.draw(st.permutations(list(state.items())))
@@ -35,7 +33,6 @@ def test_order_and_storage_do_not_matter(state: dict[str, torch.Tensor | float],
     assert digest(elsewhere) == digest(state.items())
 
 
-@examples(deadline=None)  # time says more about the machine than about us
 @given(state=STATES, data=st.data())
 def test_one_flipped_bit_shows(state: dict[str, torch.Tensor | float], data: st.DataObject) -> None:
     tensors = sorted(name for name, value in state.items() if isinstance(value, torch.Tensor))
@@ -67,7 +64,6 @@ def test_a_view_counts_by_its_values() -> None:
     assert digest([("a", table.t())]) == digest([("a", table.t().contiguous())])
 
 
-@examples(deadline=None)  # time says more about the machine than about us
 @given(raw=st.binary(min_size=1, max_size=99), data=st.data())
 def test_sums_as_taken_on_a_gpu_show_one_flipped_bit_and_two_swapped_words(raw: bytes, data: st.DataObject) -> None:
     def sums(of: bytes) -> list[int]:
