@@ -14,7 +14,7 @@ JOB = "torchchaos-runner"
 
 def adapted(cluster: Cluster) -> str:
     """The shipped manifests with this cluster's images, and with the toy job."""
-    items = list(yaml.safe_load_all((CHECKOUT / "deploy/runner.yaml").read_text()))
+    items = list(yaml.safe_load_all((CHECKOUT / "chaos/platforms/kubernetes/deploy/runner.yaml").read_text()))
     program = yaml.safe_load(Path(cluster.file).read_text())["agent"]
     for item in items:
         item["metadata"]["namespace"] = cluster.namespace

@@ -1,5 +1,5 @@
 # What members of the job run: TorchTitan, TorchFT and Monarch with the recipes that come with torchchaos.
-#   docker build -f deploy/training.Dockerfile -t REGISTRY/torchchaos-training:1 .
+#   docker build -f chaos/platforms/kubernetes/deploy/training.Dockerfile -t REGISTRY/torchchaos-training:1 .
 # The wheels of PyTorch bring CUDA and NCCL; RDMA needs the user-space drivers too.
 FROM python:3.12-slim
 RUN apt-get update \
