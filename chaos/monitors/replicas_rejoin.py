@@ -197,7 +197,9 @@ def _trained_without(member: str, before: int, past: Past) -> Iterator[int]:
     """By how many others each step was trained that the member missed, back from the one of its return."""
     for step in range(before - 1, 0, -1):
         tally = past.steps.tallies.get(step)
-        if tally is not None and not tally.others and not past.steps.ordinary(member, step):
+        if tally is None:  # Nobody told of it: a journal with holes, or with a step that cannot be.
+            return
+        if not tally.others and not past.steps.ordinary(member, step):
             yield tally.commits  # As of most steps: they are alike, and none is the member's.
             continue
         kept = past.kept(step)

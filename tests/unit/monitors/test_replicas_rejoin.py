@@ -443,3 +443,16 @@ def test_a_heal_before_the_fault_is_no_part_of_the_return() -> None:
     story.strike("nic.down", LinkDown("replica-1", Interface.CONTROL)).train(6).release()
     found = finding(story.train(5).drain().end())
     assert (found.measures["heal_s"], found.measures["transfer_s"]) == (None, None)
+
+
+def test_steps_that_cannot_be_are_not_counted_down() -> None:
+    story = lost_and_back()
+    told = story.journal()
+    healed = next(event.seq for event in told if isinstance(event, events.HealEnded))
+    absurd = [
+        msgspec.structs.replace(event, step=event.step + 2**70)
+        if isinstance(event, events.Step) and event.seq > healed
+        else event
+        for event in told
+    ]
+    assert judge(absurd, story.plan)["replicas_rejoin"].measures["steps_missed"] == 0
