@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 from collections.abc import Callable
@@ -138,4 +139,4 @@ def test_whatever_happens_to_the_bytes_of_a_journal_it_is_judged_and_no_flaw_pas
     damaged = story[:begin] + instead + story[end:]
     outcome, _ = judged(run_dir, damaged)
     if outcome is Outcome.PASS:
-        assert [json.loads(line)["seq"] for line in damaged.splitlines()] == list(range(len(LINES)))
+        assert [json.loads(line)["seq"] for line in io.BytesIO(damaged)] == list(range(len(LINES)))
