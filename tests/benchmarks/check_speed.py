@@ -63,6 +63,7 @@ def store(story: Story, folder: Path) -> int:
     plan = msgspec.structs.replace(plan, experiment=experiment)
     story.alter(about(events.RunStarted), plan=digest(plan))
     story.alter(lambda event: isinstance(event, events.Step), rss_bytes=4_000_000_000)
+    story.alter(about(events.MemberStarted), place={"kubernetes.io/hostname": "node-0"})
     told = jittered(story.journal(), seed=1, late_s_max=0.05)
     (folder / PLAN).write_bytes(msgspec.json.encode(plan))
     (folder / NAME).write_bytes(b"".join(msgspec.json.encode(event) + b"\n" for event in told))
