@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,6 +11,9 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# A shell that started us in the background had us ignore Ctrl-C, and so would everything that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes says more about the machine than about us.
 settings.register_profile("torchchaos", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -173,8 +173,11 @@ def test_ctrl_c_ends_it_in_order(runs: Path) -> None:
         port = int(re.findall(r"http://127\.0\.0\.1:(\d+)/", line)[0])
         held = socket.create_connection((LOOPBACK, port), timeout=REPLY_S_MAX)  # Says nothing, and holds nobody up.
         os.kill(serving.pid, signal.SIGINT)
-        _, errors = serving.communicate(timeout=REPLY_S_MAX)
-        held.close()
+        try:
+            _, errors = serving.communicate(timeout=REPLY_S_MAX)
+        finally:
+            held.close()
+            serving.kill()
     assert (serving.returncode, errors) == (0, "")
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((LOOPBACK, port))
