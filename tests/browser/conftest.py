@@ -19,8 +19,9 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 REMEDY = "no Chromium here; type: apt-get install -y --no-install-recommends chromium"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[object]:
+    """While it is open an event loop runs in this thread, so no test of another module may meet it."""
     if CHROMIUM is None:
         pytest.skip(REMEDY)
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; see pyproject.toml")

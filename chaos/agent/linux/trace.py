@@ -20,6 +20,7 @@ from chaos.model.site import MainProcess
 
 STOP_S = 2.0
 _RETRY_S = 0.001
+_REAP_S = 0.05
 _SEIZE, _INTERRUPT = 0x4206, 0x4207
 _WALL = 0x40000000
 """Wait for threads too."""
@@ -96,7 +97,10 @@ class _Tracer:
         except OSError as error:
             self._failure = str(error)
         self._done.set()
-        self._end.wait()
+        while not self._end.wait(_REAP_S):  # Until we have seen it end, the parent of a dead process does not.
+            for thread in held:
+                with suppress(ChildProcessError):
+                    os.waitpid(thread, _WALL | os.WNOHANG)
 
 
 def _stop(thread: int) -> None:
