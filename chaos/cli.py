@@ -113,13 +113,8 @@ def run(
     if dry_run:
         summary.print_plan(planned, console)
         return
-    with exporting(metrics_address, _say) as metrics, claimed(runs, planned.experiment.name) as run_dir:
-        with watching(planned, console) as watcher:
-            watchers = (watcher, *([metrics.begin(planned, run_dir.name)] if metrics else []))
-            _go(lambda: run_plan(planned, platform, run_dir, watchers))
-        verdict = _judge(run_dir)
-        if metrics:
-            metrics.judged(planned, verdict)
+    with exporting(metrics_address, _say) as metrics:
+        run_dir, verdict, _ = _execute(planned, platform, runs, metrics, shown=True)
         summary.print_verdict(verdict, console)
         _say(f"  report  {run_dir / page.NAME}")
     raise typer.Exit(verdict.exit_code)
@@ -153,15 +148,7 @@ def gate(
     def execute(experiment: Experiment, folder: Path, limit_s: float) -> tuple[Path, Verdict, Ended]:
         planned = make_plan(experiment)
         platform = _platform(platform_name, isolation, platform_file, planned)
-        with claimed(folder, experiment.name) as run_dir:
-            with watching(planned, console) if console.is_terminal else nullcontext() as watcher:
-                watchers = [watcher] if watcher else []
-                watchers += [metrics.begin(planned, run_dir.name)] if metrics else []
-                ended = _go(lambda: run_plan(planned, platform, run_dir, tuple(watchers)), limit_s)
-            verdict = _judge(run_dir)
-            if metrics:
-                metrics.judged(planned, verdict)
-            return run_dir, verdict, ended
+        return _execute(planned, platform, folder, metrics, shown=console.is_terminal, limit_s=limit_s)
 
     with exporting(metrics_address, _say) as metrics:
         seen = metrics.gated if metrics else (lambda gate: None)
@@ -314,6 +301,21 @@ def _reached(name: str, isolation: str | None, file: Path | None, planned: Plan)
     if isolation is not None:
         raise BadInput(f"--platform kubernetes takes no --isolation; remove {isolation}")
     return KubernetesPlatform.reach(kubernetes_options.read(file), planned.workload, planned.topology)
+
+
+def _execute(
+    planned: Plan, platform: Platform, runs: Path, metrics: Metrics | None, *, shown: bool, limit_s: float = inf
+) -> tuple[Path, Verdict, Ended]:
+    """Run the plan once, in a new folder, and judge it; `shown`: a person watches."""
+    with claimed(runs, planned.experiment.name) as run_dir:
+        with watching(planned, console) if shown else nullcontext() as watcher:
+            watchers = [watcher] if watcher else []
+            watchers += [metrics.begin(planned, run_dir.name)] if metrics else []
+            ended = _go(lambda: run_plan(planned, platform, run_dir, tuple(watchers)), limit_s)
+        verdict = _judge(run_dir)
+    if metrics:
+        metrics.judged(planned, verdict)
+    return run_dir, verdict, ended
 
 
 def _judge(run_dir: Path) -> Verdict:
