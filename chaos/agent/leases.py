@@ -124,6 +124,12 @@ class Leases:
         held.leases[grant.lease] = Lease(grant, _deadline(grant))
         return held.settle()
 
+    def prolong(self, lease: str) -> None:
+        """Another ttl from now, if it is still held: that it is in force is for `renew` to prove."""
+        held = self._where.get(lease)
+        if held is not None and lease in held.leases:
+            held.leases[lease].deadline_s = _deadline(held.leases[lease].grant)
+
     async def renew(self, lease: str, peers: Mapping[str, tuple[str, ...]] | None = None) -> Reply:
         """The proof that it is still in force. Not `ok` when it is not, or when the lease has ended meanwhile.
 
@@ -132,8 +138,8 @@ class Leases:
         held = self._where.get(lease)
         if held is None or lease not in held.leases:
             return self._how_ended(lease)
+        self.prolong(lease)
         renewed = held.leases[lease]
-        renewed.deadline_s = _deadline(renewed.grant)
         if peers:
             renewed.grant = msgspec.structs.replace(renewed.grant, peers={**renewed.grant.peers, **peers})
         with anyio.CancelScope(shield=True):

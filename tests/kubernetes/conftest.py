@@ -21,6 +21,7 @@ import pytest
 import yaml
 
 from chaos.model.verdict import Verdict
+from chaos.platforms.kubernetes.objects import RUN, Names
 from tests.conftest import CHAOS, JOBS
 
 KUBE = os.environ.get("TORCHCHAOS_KUBE", "")
@@ -54,10 +55,11 @@ class Cluster:
         file.write_text(yaml.safe_dump({**yaml.safe_load(self.file.read_text()), **more}))
         return Cluster(self.env, file, self.namespace)
 
-    def left(self) -> str:
-        """What of any run is in the job's namespace."""
+    def left(self, run_dir: Path | None = None) -> str:
+        """What of a run, or of any, is in the job's namespace."""
         kinds = "pods,statefulsets,services,configmaps,leases,injections"
-        return self.kubectl("get", kinds, "-l", "torchchaos.dev/run", "-o", "name").stdout
+        label = Names.of(run_dir.name, self.namespace).selector if run_dir else RUN
+        return self.kubectl("get", kinds, "-l", label, "-o", "name").stdout
 
     def kubectl(self, *args: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
         command = ["kubectl", "-n", self.namespace, *args]

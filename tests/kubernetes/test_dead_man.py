@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from chaos.agent.leases import REVERT_S
+from chaos.platforms.kubernetes.objects import LEASE_TTL_S
 from tests.conftest import CHAOS
 from tests.kubernetes import dead_man
 from tests.kubernetes.conftest import KUBE, Cluster
@@ -110,8 +113,25 @@ def test_while_the_api_server_hangs_the_fault_ends_by_itself_and_the_run_goes_on
         assert run.wait(WAIT_S) == 2, said
     outcomes = judged(tmp_path / "runs")
     assert (outcomes["fault_in_force"], outcomes["fault_reverted"]) == ("PASS", "UNKNOWN"), said
-    assert "the lease has ended: expired" in said
+    assert "which holds for 3 s, was seen renewed after" in said
     assert outcomes["progress"] == "PASS", said
+    assert cluster.left() == ""
+
+
+def test_a_runner_that_hangs_for_longer_than_its_lease_is_told_so(cluster, tmp_path, judged):
+    with running(cluster, tmp_path) as run:
+        run.send_signal(signal.SIGSTOP)
+        try:
+            until(lambda: carrier(cluster) == "1", "the link is up again")
+        finally:
+            run.send_signal(signal.SIGCONT)
+        assert run.stdout is not None
+        said = run.stdout.read()
+        assert run.wait(WAIT_S) == 2, said
+    assert judged(tmp_path / "runs")["fault_reverted"] == "UNKNOWN", said
+    late = re.search(r"was seen renewed after (\S+) s, and made so after (\S+) s", said)
+    assert late is not None, said
+    assert all(float(gap_s) > LEASE_TTL_S - REVERT_S for gap_s in late.groups()), said
     assert cluster.left() == ""
 
 

@@ -21,6 +21,11 @@ def age_s(renew_time: str) -> float:
     return time.time() - datetime.fromisoformat(renew_time).timestamp()
 
 
+def between_s(earlier: str, later: str) -> float:
+    """Seconds between two times of one clock."""
+    return (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds()
+
+
 class Skews:
     """How far the wall clock of each node is ahead of ours, from its agent's heartbeats as they come.
 

@@ -184,9 +184,14 @@ async def _check_queue(kube: Kube, queue: Queue | None, layout: Layout) -> None:
 
 
 async def _renew(kube: Kube, names: Names) -> None:
-    """Keep the run's Lease for as long as this runs. PlatformLost when it was taken away, or the API server is."""
+    """Keep the run's Lease for as long as this runs. PlatformLost when it was taken away, or the API server is.
+
+    Each renewal is asked for in its time, whether or not the one before was answered: one slow answer loses nothing.
+    """
     renewed_s = time.monotonic()
-    while True:
+
+    async def renew() -> None:
+        nonlocal renewed_s
         try:
             await kube.merge(f"{names.leases}/{names.run}", {"spec": {"renewTime": micro_time()}})
             renewed_s = time.monotonic()
@@ -195,7 +200,11 @@ async def _renew(kube: Kube, names: Names) -> None:
                 raise PlatformLost(f"the run's Lease {names.run} was deleted: somebody ended the run") from error
             if time.monotonic() - renewed_s > API_LOST_S:
                 raise PlatformLost(f"no renewal for {API_LOST_S:g} s: {error}") from error
-        await anyio.sleep(LEASE_TTL_S / RENEWALS_PER_TTL)
+
+    async with anyio.create_task_group() as tasks:
+        while True:
+            tasks.start_soon(renew)
+            await anyio.sleep(LEASE_TTL_S / RENEWALS_PER_TTL)
 
 
 def _holder() -> str:

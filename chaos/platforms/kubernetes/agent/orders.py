@@ -8,7 +8,6 @@ that an earlier agent began was given back when this one started, and is told as
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,11 +18,13 @@ from anyio.abc import TaskGroup
 from chaos.agent import leases as held
 from chaos.agent.linux.resource import Gone, NotInForce
 from chaos.agent.wire import Grant
+from chaos.agent.wire import State as Ending
 from chaos.model.injections import Delete, Evict, FaultPoint, KernelInjection, Process, Signal
 from chaos.model.ports import InjectionRefused
 from chaos.platforms import faultpoints
 from chaos.platforms.kubernetes.agent import machine, processes
 from chaos.platforms.kubernetes.agent.pods import NodePods
+from chaos.platforms.kubernetes.agent.renewals import Renewals
 from chaos.platforms.kubernetes.background import background
 from chaos.platforms.kubernetes.client import Kube, KubeError, Object
 from chaos.platforms.kubernetes.entry import SCRATCH
@@ -68,7 +69,7 @@ class Orders:
         self._leases = leases
         self._pods = pods
         self._orders: dict[str, Order] = {}
-        self._renewed_mono_s: dict[str, float] = {}
+        self._renewals = Renewals()
         self._tasks: TaskGroup | None = None
 
     async def run(self) -> None:
@@ -80,17 +81,15 @@ class Orders:
 
     def _renewed(self, lease: Object) -> None:
         run = _name(lease)
-        self._renewed_mono_s[run] = time.monotonic()
+        self._renewals.seen(run, lease["spec"]["renewTime"])
         for order in self._orders.values():
             if order.run == run:
+                if not order.spec.alone_s:
+                    self._leases.prolong(order.name)
                 order.wake()
 
     def _ended(self, lease: Object) -> None:
-        self._renewed_mono_s.pop(_name(lease), None)
-
-    def _alive(self, run: str) -> bool:
-        """Whether the run's Lease was seen renewed within its time to live."""
-        return time.monotonic() - self._renewed_mono_s.get(run, -LEASE_TTL_S) < LEASE_TTL_S
+        self._renewals.pop(_name(lease), None)
 
     def _seen(self, item: Object) -> None:
         meta = item["metadata"]
@@ -185,19 +184,24 @@ class Orders:
         await self._say(order, Status(State.IN_FORCE, evidence))
 
     async def _hold(self, order: Order, injection: KernelInjection) -> None:
-        """Under a lease of this machine's, renewed whenever the run's Lease is seen renewed."""
+        """Under a lease of this machine's, renewed whenever the run's Lease is seen renewed: its time at once, and the
+        proof as soon as what is under way lets it.
+        """
         self._check_alive(order)
+        told = self._renewals[order.run]
         reply = await self._leases.grant(self._grant(order, injection, LEASE_TTL_S), client=0)
         await self._say(order, Status(State.IN_FORCE, reply.evidence))
-        told = self._renewed_mono_s.get(order.run)
         while not order.deleted:
-            await order.changed.wait()
-            if (renewed := self._renewed_mono_s.get(order.run)) != told and not order.deleted:
-                told = renewed
-                reply = await self._leases.renew(order.name)
-                if reply.error:
-                    await self._say(order, Status(State.LOST, reply.evidence, reply.error))
-                    return
+            last = self._renewals.get(order.run, told)
+            if last == told:
+                await order.changed.wait()
+                continue
+            told = last
+            reply = await self._leases.renew(order.name)
+            if reply.error:
+                late = last.late if reply.state is Ending.EXPIRED else ""
+                await self._say(order, Status(State.LOST, reply.evidence, late or reply.error))
+                return
 
     async def _hold_alone(self, order: Order, injection: KernelInjection) -> None:
         """Where it cuts this agent off from the API server: announced, then held for the time that was asked for."""
@@ -222,7 +226,7 @@ class Orders:
         folder = Path(f"/proc/{self._pods.find(target, target.pid)}/root{SCRATCH}")
         async with faultpoints.hold(injection, target.incarnation, folder) as hold:
             await self._say(order, Status(State.IN_FORCE, hold.proof.evidence, order=hold.order))
-            while not order.deleted and self._alive(order.run) and not hold.trouble:
+            while not order.deleted and self._renewals.alive(order.run) and not hold.trouble:
                 with anyio.move_on_after(LEASE_TTL_S):
                     await order.changed.wait()
         evidence = hold.reverted.evidence if hold.reverted else ""
@@ -232,7 +236,7 @@ class Orders:
             order.status = Status(State.REVERTED, evidence, order=hold.order)
 
     def _check_alive(self, order: Order) -> None:
-        if not self._alive(order.run):
+        if not self._renewals.alive(order.run):
             raise Impossible(f"the Lease of run {order.spec.run} was not seen renewed within {LEASE_TTL_S:g} s")
 
     async def _let_go(self, order: Order) -> None:
