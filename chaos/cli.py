@@ -22,6 +22,7 @@ from rich.table import Table
 
 from chaos import journal, registry
 from chaos.check import VERDICT, check
+from chaos.files import json_of
 from chaos.gate import call as gates
 from chaos.gate import suite as suites
 from chaos.gate.course import Ended
@@ -116,7 +117,7 @@ def run(
     with exporting(metrics_address, _say) as metrics:
         run_dir, verdict, _ = _execute(planned, platform, runs, metrics, shown=True)
         summary.print_verdict(verdict, console)
-        _say(f"  report  {run_dir / page.NAME}")
+        _report(run_dir, verdict, _say)
     raise typer.Exit(verdict.exit_code)
 
 
@@ -148,7 +149,9 @@ def gate(
     def execute(experiment: Experiment, folder: Path, limit_s: float) -> tuple[Path, Verdict, Ended]:
         planned = make_plan(experiment)
         platform = _platform(platform_name, isolation, platform_file, planned)
-        return _execute(planned, platform, folder, metrics, shown=console.is_terminal, limit_s=limit_s)
+        done = _execute(planned, platform, folder, metrics, shown=console.is_terminal, limit_s=limit_s)
+        _report(done[0], done[1])
+        return done
 
     with exporting(metrics_address, _say) as metrics:
         seen = metrics.gated if metrics else (lambda gate: None)
@@ -170,7 +173,7 @@ def check_run(
     """Judge a stored run again, from its plan and journal alone."""
     verdict = check(run_dir)
     if as_json:
-        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(verdict)) + b"\n")
+        sys.stdout.buffer.write(json_of(verdict))
     else:
         summary.print_verdict(verdict, console)
         _compare(run_dir / VERDICT, verdict)
@@ -215,7 +218,7 @@ def faults(as_json: Annotated[bool, typer.Option("--json", help="Print the catal
     capabilities = {isolation: local_doctor.capabilities(isolation) for isolation in local_doctor.available()}
     entries = catalogue.entries(registry.faults().values(), capabilities)
     if as_json:
-        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(entries)) + b"\n")
+        sys.stdout.buffer.write(json_of(entries))
     else:
         catalogue.show(entries, console)
 
@@ -312,17 +315,21 @@ def _execute(
             watchers = [watcher] if watcher else []
             watchers += [metrics.begin(planned, run_dir.name)] if metrics else []
             ended = _go(lambda: run_plan(planned, platform, run_dir, tuple(watchers)), limit_s)
-        verdict = _judge(run_dir)
+        verdict = check(run_dir)
     if metrics:
         metrics.judged(planned, verdict)
     return run_dir, verdict, ended
 
 
-def _judge(run_dir: Path) -> Verdict:
-    verdict = check(run_dir)
-    (run_dir / VERDICT).write_bytes(msgspec.json.format(msgspec.json.encode(verdict)) + b"\n")
-    page.write(run_dir, record.read(run_dir, verdict))
-    return verdict
+def _report(run_dir: Path, verdict: Verdict, say: Callable[[str], None] = lambda where: None) -> None:
+    """Write what tells of the run, and say where. A disk that takes none of it changes no verdict."""
+    try:
+        (run_dir / VERDICT).write_bytes(json_of(verdict))
+        page.write(run_dir, record.read(run_dir, verdict))
+    except (OSError, BadInput) as refused:
+        _refuse(f"the verdict stands, but {refused}", verdict.exit_code)
+    else:
+        say(f"  report  {run_dir / page.NAME}")
 
 
 def _go(work: Callable[[], Awaitable[None]], limit_s: float = inf) -> Ended:

@@ -29,8 +29,8 @@ import pytest
 from chaos.check import VERDICT
 from chaos.model.verdict import Outcome, Verdict
 from chaos.platforms.local.kernel import die_with_parent
+from chaos.report import page
 from chaos.report.explain import explain
-from chaos.report.summary import NAME as REPORT
 
 MARKER = "chaos_experiment"
 END_S_MAX = 120.0
@@ -54,7 +54,7 @@ class Run:
 
     @property
     def report(self) -> Path:
-        return self.folder / REPORT
+        return self.folder / page.NAME
 
     @property
     def measures(self) -> dict[str, float | int | str | None]:

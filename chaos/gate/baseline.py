@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from chaos.files import json_of
 from chaos.gate.suite import Entry, Suite
 from chaos.model.errors import BadInput
 from chaos.model.gate import Gate
@@ -98,7 +99,7 @@ def write(path: Path, gate: Gate) -> None:
         experiments[one.name] = Measured(one.version, one.job, tuple(run.duration_s for run in runs), measures)
     recorded = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(gate.began_wall_s))
     baseline = Baseline(gate.name, recorded, gate.stack, gate.machine, experiments)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(baseline)) + b"\n")
+    path.write_bytes(json_of(baseline))
 
 
 def differences(baseline: Baseline, gate: Gate) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from chaos.gate.suite import Suite
 from chaos.model.errors import BadInput
 from chaos.model.gate import Gate
 from chaos.model.verdict import Outcome
+from chaos.report import page
 from chaos.run.folder import claim, claimed
 
 
@@ -63,7 +64,7 @@ class Call:
         console: Console,
         seen: Callable[[Gate], None],
     ) -> Gate:
-        """Go through with it, and tell. The gate's folder gets the record, Markdown and JUnit XML."""
+        """Go through with it, and tell. The gate's folder gets the record, a page, Markdown and JUnit XML."""
 
         def say(text: str) -> None:
             console.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -80,9 +81,9 @@ class Call:
             notes = baselines.busy()
             orders = Orders(self.suite, execute, folder, self.budget_s, self.baseline, everything, notes, say, seen)
             gate = course.go(gate, orders)
-            self._write(gate, folder)
-        outputs.show(gate, console)
-        say(f"  report  {folder / outputs.MARKDOWN}")
+            outputs.show(gate, console)
+            self._write(gate, folder, say)
+        say(f"  report  {folder / page.GATE}")
         if not gate.complete:
             say(f"  to go on, type the same with --resume {folder}")
         if self.options.update_baseline:
@@ -100,12 +101,21 @@ class Call:
         with claim(folder, f"gate-{gate.name}"):
             yield folder
 
-    def _write(self, gate: Gate, folder: Path) -> None:
-        markdown, junit = outputs.markdown(gate, folder), outputs.junit(gate, folder)
-        for path in filter(None, (folder / outputs.MARKDOWN, self.options.markdown)):
-            path.write_text(markdown)
-        for path in filter(None, (folder / outputs.JUNIT, self.options.junit)):
-            path.write_bytes(junit)
+    def _write(self, gate: Gate, folder: Path, say: course.Say) -> None:
+        """What tells of the gate. A disk that takes none of it changes no outcome."""
+        markdown, junit = outputs.markdown(gate, folder).encode(), outputs.junit(gate, folder)
+        for path, content in (
+            (folder / page.GATE, page.render_gate(gate).encode()),
+            (folder / outputs.MARKDOWN, markdown),
+            (folder / outputs.JUNIT, junit),
+            (self.options.markdown, markdown),
+            (self.options.junit, junit),
+        ):
+            try:
+                if path is not None:
+                    path.write_bytes(content)
+            except OSError as error:
+                say(f"  {path} cannot be written: {error.strerror}; the outcome stands")
 
     def _record(self, gate: Gate, say: course.Say) -> None:
         assert self.baseline_file is not None

@@ -6,7 +6,6 @@ The record is written after each run. A run that was cut off is not counted; who
 from __future__ import annotations
 
 import enum
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterable
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from chaos.files import json_of, write_whole
 from chaos.gate import judge
 from chaos.gate.baseline import Baseline, differences
 from chaos.gate.suite import Entry, Suite
@@ -118,7 +118,10 @@ def go(gate: Gate, orders: Orders) -> Gate:
     except (MachineUnfit, PlatformLost, JournalBroken) as broken:
         end, complete = str(broken), False
     gate = _ended(course.gate, orders, end, complete)
-    _keep(gate, orders)
+    try:
+        _keep(gate, orders)
+    except MachineUnfit as unfit:  # Whoever waits for the outcome hears it all the same.
+        orders.say(f"  {unfit}")
     return gate
 
 
@@ -156,10 +159,11 @@ def _keep(gate: Gate, orders: Orders) -> None:
 
 
 def save(gate: Gate, folder: Path) -> None:
-    """Write the record at one stroke: who reads it sees the one before or this one."""
-    aside = folder / f"{RECORD}.part"
-    aside.write_bytes(msgspec.json.format(msgspec.json.encode(gate)) + b"\n")
-    os.replace(aside, folder / RECORD)
+    """Write the record: who reads it sees the one before or this one. Raises MachineUnfit."""
+    try:
+        write_whole(folder / RECORD, json_of(gate))
+    except OSError as error:
+        raise MachineUnfit(f"{folder / RECORD} cannot be written: {error.strerror}") from None
 
 
 def _next(gate: Gate, orders: Orders) -> Entry | None:

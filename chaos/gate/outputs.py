@@ -1,4 +1,4 @@
-"""What a gate tells: on the terminal, to a pull request as Markdown, to CI as JUnit XML. All from its record.
+"""What a gate tells: on the terminal, as a page, to a pull request as Markdown, to CI as JUnit XML. From its record.
 
 In JUnit a failure means that the job broke or got too slow, an error that the experiments did not tell; what a gate
 left open because it had failed already is skipped.
@@ -20,8 +20,8 @@ from chaos.model.errors import BadInput
 from chaos.model.gate import Gate, GateExperiment, GateRun, Reading
 from chaos.model.verdict import Outcome
 from chaos.model.wording import counted
+from chaos.report import page
 from chaos.report.explain import explain
-from chaos.report.summary import NAME as REPORT
 from chaos.report.summary import STYLES, escape
 
 MARKDOWN = "gate.md"
@@ -129,7 +129,7 @@ def _telling_run(one: GateExperiment) -> GateRun | None:
 
 def _explained(run_dir: Path) -> str:
     try:
-        return f"{explain(run_dir).rstrip()}\n\nreport: {run_dir / REPORT}"
+        return f"{explain(run_dir).rstrip()}\n\nreport: {run_dir / page.NAME}"
     except BadInput as gone:
         return str(gone)
 

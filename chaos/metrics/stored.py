@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from chaos.check import PLAN, check
+from chaos.files import write_whole
 from chaos.journal import NAME, Reading
 from chaos.metrics.fold import Metrics
 from chaos.model.errors import BadInput
@@ -41,10 +42,8 @@ def _take_run(run_dir: Path, metrics: Metrics) -> None:
 
 
 def write(metrics: Metrics, to: Path) -> None:
-    """Write the file at one stroke: a textfile collector may read it at any time. Raises BadInput."""
-    aside = to.with_name(f".{to.name}.part")
+    """Write the file; a textfile collector may read it at any time. Raises BadInput."""
     try:
-        aside.write_text(metrics.text())
-        aside.replace(to)
+        write_whole(to, metrics.text().encode())
     except OSError as error:
         raise BadInput(f"--to {to} cannot be written: {error.strerror}; type a file that you may write") from None

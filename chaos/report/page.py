@@ -1,4 +1,4 @@
-"""The report of a run as one HTML file: no network, no script, small enough to lie in every run's folder.
+"""The report of a run or of a gate as one HTML file: no network, no script, small enough to lie in every folder.
 
     page.render(record.read(run_dir))
 
@@ -17,6 +17,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from chaos.model.errors import BadInput
+from chaos.model.gate import Gate
 from chaos.model.wording import counted, span
 from chaos.report import summary
 from chaos.report.bars import PARTS, Bar
@@ -24,6 +25,7 @@ from chaos.report.lanes import STATES
 from chaos.report.record import Record, read
 
 NAME = "report.html"
+GATE = "gate.html"
 
 
 @functools.cache
@@ -38,6 +40,7 @@ def environment() -> Environment:
     )
     made.filters["seconds"] = span
     made.globals["counted"] = counted
+    made.globals["when"] = _when
     made.filters["number"] = summary.number
     return made
 
@@ -64,6 +67,11 @@ def render(record: Record) -> str:
     )
 
 
+def render_gate(gate: Gate, at: str = "") -> str:
+    """The page of a gate, with links to the reports of its runs; `at` is its place on a server, which has others, too."""
+    return environment().get_template("gate.html").render(gate=gate, at=at)
+
+
 def parts_of(bars: list[Bar]) -> dict[str, str]:
     """The words of those parts that the bars have."""
     shown = {part.name for bar in bars for part in bar.parts}
@@ -80,7 +88,7 @@ def facts(record: Record) -> dict[str, Any]:
         "judged by": ", ".join(finding.monitor for finding in record.verdict.findings),
     }
     if begun:
-        told["began"] = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(begun.wall_s))
+        told["began"] = _when(begun.wall_s)
         told["platform"] = f"{begun.platform}, isolation: {begun.isolation}"
         told["versions"] = ", ".join(f"{name} {version}" for name, version in begun.versions.items())
     return {name: value for name, value in told.items() if value != ""}
@@ -93,4 +101,9 @@ def write(run_dir: Path, record: Record | None = None) -> None:
         try:
             (run_dir / name).write_text(text)
         except OSError as error:
-            raise BadInput(f"{run_dir / name} cannot be written: {error.strerror}; free it and type again") from None
+            remedy = f"free it and type: chaos report {run_dir}"
+            raise BadInput(f"{run_dir / name} cannot be written: {error.strerror}; {remedy}") from None
+
+
+def _when(wall_s: float | None) -> str:
+    return "" if wall_s is None else time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(wall_s))

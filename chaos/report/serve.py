@@ -10,7 +10,6 @@ from __future__ import annotations
 import shutil
 import socket
 import sys
-import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
@@ -105,7 +104,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, path: str, query: dict[str, list[str]]) -> None:
         root = self.server.root
         if path == "/":
-            self._page("listing.html", listing=listing.read(root), root=root)
+            text = environment().get_template("listing.html").render(listing=listing.read(root), root=root)
+            self._send(text, HTML)
             return
         if path == "/compare":
             chosen = [self._within(one) for one in query.get("run", [])]
@@ -138,7 +138,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _folder(self, folder: Path, path: str) -> None:
         gate = listing.gate_in(folder) if (folder / RECORD).is_file() else None
         if gate is not None:
-            self._page("gate.html", gate=gate, folder=folder.relative_to(self.server.root))
+            self._send(page.render_gate(gate, quote(f"/{folder.relative_to(self.server.root)}/")), HTML)
         elif (folder / PLAN).is_file():
             self.send_response(HTTPStatus.FOUND)
             self.send_header("Location", quote(f"/{folder.relative_to(self.server.root)}/{page.NAME}"))
@@ -147,11 +147,8 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             raise _Refused(f"{path} holds no run and no gate")
 
-    def _page(self, template: str, **values: Any) -> None:
-        self._send(environment().get_template(template).render(when=_when, **values), HTML)
-
     def _file(self, path: Path) -> None:
-        ours = path.name == page.NAME
+        ours = path.name in (page.NAME, page.GATE)
         with path.open("rb") as file:
             self._head(HTML if ours else PLAIN, path.stat().st_size, HTTPStatus.OK)
             if self.command != "HEAD":
@@ -175,7 +172,3 @@ class _Handler(BaseHTTPRequestHandler):
         ):
             self.send_header(name, value)
         self.end_headers()
-
-
-def _when(wall_s: float | None) -> str:
-    return "" if wall_s is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(wall_s))

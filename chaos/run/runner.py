@@ -12,9 +12,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import anyio
-import msgspec
 
 from chaos.check import PLAN, Judges, digest
+from chaos.files import json_of
 from chaos.journal import NAME, Journal, JournalBroken
 from chaos.model.events import (
     PhaseFailed,
@@ -39,7 +39,7 @@ def stack() -> dict[str, str]:
 
 async def run(plan: Plan, platform: Platform, run_dir: Path, watchers: tuple[Watcher, ...] = ()) -> None:
     """Run `plan` on `platform`; `run_dir` gets plan.json and journal.jsonl. Cancelling it ends the run in order."""
-    (run_dir / PLAN).write_bytes(msgspec.json.format(msgspec.json.encode(plan)))
+    (run_dir / PLAN).write_bytes(json_of(plan))
     with Journal(run_dir / NAME) as journal:
         await _Run(plan, platform, run_dir, Recorder(journal, Judges(plan), watchers)).execute()
 

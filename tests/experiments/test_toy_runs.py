@@ -159,3 +159,19 @@ def test_a_reader_that_leaves_does_not_end_the_run(tmp_path, chaos_env):
         run.stdout.close()
         assert run.wait(60) == 0
     assert verdict(run_dir(tmp_path)).outcome is Outcome.PASS
+
+
+def test_a_report_that_cannot_be_written_is_told_and_the_verdict_stands(tmp_path, chaos_env):
+    command = [CHAOS, "run", "steady", *TOY]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=chaos_env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as run:
+        assert run.stdout is not None
+        run.stdout.readline()
+        folder = run_dir(tmp_path)
+        (folder / "report.html").mkdir()
+        printed = run.stdout.read()
+        assert run.wait(60) == 0, printed
+    assert printed.index("PASS  steady") < printed.index("the verdict stands, but")
+    assert f"type: chaos report {folder}" in printed
+    assert verdict(folder).outcome is Outcome.PASS

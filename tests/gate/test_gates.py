@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -46,6 +47,9 @@ def test_a_correct_job_passes_and_becomes_the_baseline(recorded):
     (made,) = (folder / "runs").iterdir()
     assert len(list(made.glob("*/verdict.json"))) == 5
     assert (made / "gate.md").read_text().startswith("## PASS: gate smoke")
+    links = re.findall('href="([^"]*)"', (made / "gate.html").read_text())
+    reports = [link for link in links if link.endswith("report.html")]
+    assert len(reports) == 5 and all((made / link).is_file() for link in reports)
 
 
 @pytest.mark.parametrize(

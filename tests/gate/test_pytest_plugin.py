@@ -94,7 +94,7 @@ def test_a_job_that_broke_is_a_failure_with_the_account_and_the_report(outcomes)
     assert text.startswith("FAIL: replica-lost")
     assert "same_state FAIL" in text
     (report,) = [line.removeprefix("report: ") for line in text.splitlines() if line.startswith("report: ")]
-    assert Path(report).is_file()
+    assert Path(report).is_file() and report.endswith("report.html")
     assert "Traceback" not in text
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from chaos.files import write_whole
+
 NAME = "enter.txt"
 _ORDINARY_USER = "--user --preserve-credentials"
 
@@ -43,6 +45,5 @@ class Entrances:
         if self._isolation == "processes":
             return
         width = max(map(len, self._lines), default=0)
-        aside = self._path.with_suffix(".part")  # Renamed into place, so that a reader never finds half of it.
-        aside.write_text("".join(f"{name:<{width}}  {line}\n" for name, line in sorted(self._lines.items())))
-        aside.replace(self._path)
+        lines = (f"{name:<{width}}  {line}\n" for name, line in sorted(self._lines.items()))
+        write_whole(self._path, "".join(lines).encode())

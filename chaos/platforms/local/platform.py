@@ -20,8 +20,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from pathlib import Path
 
 import anyio
-import msgspec
 
+from chaos.files import json_of
 from chaos.model.errors import BadInput, near
 from chaos.model.ports import Cluster, Deployment, Emit, PlatformLost
 from chaos.platforms.local import channel, doctor, sweep
@@ -111,7 +111,7 @@ class LocalPlatform:
         folder = spec.platform_dir()
         folder.mkdir(exist_ok=True)
         path = folder / "cluster.json"
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(spec)))
+        path.write_bytes(json_of(spec))
         return path
 
 

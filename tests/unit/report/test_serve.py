@@ -106,6 +106,12 @@ def test_a_gate_shows_its_runs(server: Server) -> None:
     assert "&lt;script&gt;alert(2)" in html and "<script" not in html
 
 
+def test_the_page_in_a_gates_folder_is_shown_as_a_page(server: Server, runs: Path) -> None:
+    (runs / GATE / "gate.html").write_text("<p>the page</p>")
+    status, html, headers = get(server, f"/{GATE}/gate.html")
+    assert status == 200 and html == "<p>the page</p>" and headers["Content-Type"].startswith("text/html")
+
+
 def test_two_runs_that_are_ticked_are_compared(server: Server) -> None:
     status, html, _ = get(server, f"/compare?run={LOST}&run={STEADY}")
     assert status == 200 and "Two runs side by side" in html

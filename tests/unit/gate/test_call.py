@@ -1,0 +1,62 @@
+"""A whole call of a gate without its program: what it leaves in its folder, and what it says when it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from suites import MACHINE, STACK, Runs, recovered, suite
+
+from chaos.gate.call import Call, Options
+from chaos.model.gate import RECORD, Gate
+from chaos.model.verdict import Outcome
+
+
+def called(folder: Path, execute: Callable[..., Any], runs: int = 2) -> tuple[Gate, str]:
+    """The gate, and what was printed."""
+    console = Console(file=StringIO(), width=200)
+    gate = Call(suite(folder, runs=runs), Options(folder / "runs", junit=folder / "junit.xml")).make(
+        execute, STACK, MACHINE, console, lambda gate: None
+    )
+    assert isinstance(console.file, StringIO)
+    return gate, console.file.getvalue()
+
+
+def test_the_folder_gets_a_page_that_leads_to_the_runs_and_what_ci_reads(tmp_path):
+    _, said = called(tmp_path, Runs(recovered(4), recovered(4)))
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert {file.name for file in folder.iterdir()} == {RECORD, "gate.html", "gate.md", "junit.xml"}
+    assert f"report  {folder / 'gate.html'}" in said
+    page = (folder / "gate.html").read_text()
+    assert 'href="run-1-1/report.html"' in page and 'href="/' not in page
+    assert (folder / "junit.xml").read_bytes() == (tmp_path / "junit.xml").read_bytes()
+
+
+def test_what_cannot_be_written_changes_no_outcome_and_is_told_after_it(tmp_path):
+    good = Runs(recovered(4), recovered(4))
+
+    def execute(experiment, folder, limit_s):
+        (folder / "gate.html").mkdir(exist_ok=True)
+        return good(experiment, folder, limit_s)
+
+    gate, said = called(tmp_path, execute)
+    assert gate.outcome is Outcome.PASS
+    assert said.index("PASS  a-gate") < said.index("gate.html cannot be written: Is a directory; the outcome stands")
+    assert (tmp_path / "junit.xml").is_file()
+
+
+def test_a_record_that_cannot_be_kept_ends_the_gate_undecided(tmp_path):
+    """Nobody could go on with it, so no more runs are made."""
+    runs = Runs(recovered(4), recovered(4))
+
+    def execute(experiment, folder, limit_s):
+        (folder / RECORD).unlink()
+        (folder / RECORD).mkdir()
+        return runs(experiment, folder, limit_s)
+
+    gate, said = called(tmp_path, execute)
+    assert (gate.outcome, gate.complete, runs.seeds) == (Outcome.UNKNOWN, False, [1])
+    assert f"UNKNOWN  a-gate: {next((tmp_path / 'runs').iterdir()) / RECORD} cannot be written: Is a directory" in said
