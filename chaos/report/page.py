@@ -68,7 +68,7 @@ def render(record: Record) -> str:
 
 
 def render_gate(gate: Gate, at: str = "") -> str:
-    """The page of a gate, with links to the reports of its runs; `at` is its place on a server, which has others, too."""
+    """The page of a gate, with links to its runs' reports; `at` is its place on a server, which has others, too."""
     return environment().get_template("gate.html").render(gate=gate, at=at)
 
 
