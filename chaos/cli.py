@@ -30,18 +30,19 @@ from chaos.load import KNOWN_BUGS, load, shipped
 from chaos.metrics.fold import Metrics
 from chaos.metrics.serve import exporting
 from chaos.metrics.stored import take, write
-from chaos.model.errors import BadInput, MachineUnfit, near
+from chaos.model.errors import BadInput, MachineUnfit
 from chaos.model.experiment import Experiment
 from chaos.model.plan import Plan
-from chaos.model.ports import Platform, PlatformLost
+from chaos.model.ports import Platform, PlatformLost, RunAborted
 from chaos.model.verdict import Outcome, Verdict
 from chaos.plan import check_capabilities, check_imports
 from chaos.plan import plan as make_plan
+from chaos.platforms import commands as platform_commands
+from chaos.platforms.commands import PlatformFileOption, PlatformOption
 from chaos.platforms.kubernetes import commands as kubernetes_commands
 from chaos.platforms.kubernetes import options as kubernetes_options
 from chaos.platforms.kubernetes.platform import KubernetesPlatform
 from chaos.platforms.local import doctor as local_doctor
-from chaos.platforms.local import sweep
 from chaos.platforms.local.platform import LocalPlatform
 from chaos.report import catalogue, page, record, summary
 from chaos.report import commands as report_commands
@@ -64,6 +65,7 @@ app = typer.Typer(
 )
 app.add_typer(kubernetes_commands.install, name="install")
 app.add_typer(kubernetes_commands.uninstall, name="uninstall")
+app.add_typer(platform_commands.app)
 app.add_typer(report_commands.app)
 
 
@@ -92,8 +94,6 @@ RunsOption = Annotated[Path, typer.Option(help="Folder that gets a folder for ea
 IsolationOption = Annotated[
     str | None, typer.Option(help="namespaces, user-namespaces or processes; the best that works if not given.")
 ]
-PlatformOption = Annotated[str, typer.Option("--platform", help="local, for pods on this machine, or kubernetes.")]
-PlatformFileOption = Annotated[Path | None, typer.Option(help="For kubernetes: what of the cluster is particular.")]
 
 
 @app.command()
@@ -223,36 +223,6 @@ def faults(as_json: Annotated[bool, typer.Option("--json", help="Print the catal
         catalogue.show(entries, console)
 
 
-@app.command()
-def doctor(platform_name: PlatformOption = LocalPlatform.name, platform_file: PlatformFileOption = None) -> None:
-    """Tell what this machine or a cluster can do, and how to get the rest."""
-    file = _cluster(platform_name, platform_file)
-    checks = kubernetes_commands.probe(file) if file else local_doctor.probe()
-    table = Table(box=None, pad_edge=False, show_header=False)
-    for item in checks:
-        said = f"{item.found} ({item.meaning})" if file else item.meaning
-        table.add_row("yes" if item.ok else "no", item.name, said if item.ok else f"{said}: {item.remedy}")
-    console.print(table)
-    if not file:
-        _say(f"pods here: {local_doctor.isolation()}")
-
-
-@app.command()
-def clean(platform_name: PlatformOption = LocalPlatform.name, platform_file: PlatformFileOption = None) -> None:
-    """Report and remove what dead runs left on this machine or in a cluster; living runs are not touched."""
-    if file := _cluster(platform_name, platform_file):
-        removed = kubernetes_commands.clean(file)
-        for dead in removed:
-            _say(f"removed {dead}")
-        _say(f"{len(removed)} dead runs removed" if removed else "nothing was left behind")
-        return
-    leftovers = sweep.find()
-    for leftover in leftovers:
-        _say(f"removing {leftover}")
-    sweep.remove(leftovers)
-    _say(f"{len(leftovers)} leftovers removed" if leftovers else "nothing was left behind")
-
-
 def main() -> None:
     """Entry point: every mistake of the user's is one line and exit code 64."""
     try:
@@ -286,19 +256,8 @@ def _platform(name: str, isolation: str | None, file: Path | None, planned: Plan
     return platform
 
 
-def _cluster(name: str, file: Path | None) -> Path | None:
-    """The platform file of a cluster; None for this machine. BadInput when the options do not fit together."""
-    if name not in (LocalPlatform.name, KubernetesPlatform.name):
-        raise BadInput(f"unknown platform {name!r}; {near(name, (LocalPlatform.name, KubernetesPlatform.name))}")
-    if name == LocalPlatform.name and file is not None:
-        raise BadInput(f"--platform-file {file} is for another platform; type --platform kubernetes as well")
-    if name == KubernetesPlatform.name and file is None:
-        raise BadInput("--platform kubernetes needs --platform-file FILE: see README.md")
-    return file
-
-
 def _reached(name: str, isolation: str | None, file: Path | None, planned: Plan) -> Platform:
-    file = _cluster(name, file)
+    file = platform_commands.cluster(name, file)
     if file is None:
         return LocalPlatform(isolation)
     if isolation is not None:
@@ -338,6 +297,8 @@ def _go(work: Callable[[], Awaitable[None]], limit_s: float = inf) -> Ended:
         return anyio.run(_interruptible, work, limit_s)
     except BaseExceptionGroup as group:
         cause: BaseException | None = group.subgroup((journal.JournalBroken, PlatformLost, MachineUnfit))
+        if cause is None and group.subgroup(RunAborted) is not None:
+            return Ended.INTERRUPTED
         while isinstance(cause, BaseExceptionGroup):
             cause = cause.exceptions[0]
         raise cause or group from None

@@ -46,6 +46,10 @@ class PlatformLost(Exception):
     """The platform itself broke; nothing that happened since can be trusted."""
 
 
+class RunAborted(Exception):
+    """Somebody else ended the run; the message says how."""
+
+
 @dataclass
 class Hold:
     """A held injection in force, for as long as its context is open.

@@ -24,7 +24,7 @@ from chaos.model.events import (
 )
 from chaos.model.history import Activity, History
 from chaos.model.plan import Plan
-from chaos.model.ports import Cluster, Deployment, Platform, Watcher
+from chaos.model.ports import Cluster, Deployment, Platform, RunAborted, Watcher
 from chaos.run.disturb import Disturber
 from chaos.run.recorder import RUNNER, Recorder
 
@@ -182,6 +182,8 @@ def _holds(error: BaseException, kind: type[BaseException]) -> bool:
 def _reason(error: BaseException) -> str:
     if isinstance(error, anyio.get_cancelled_exc_class()):
         return "interrupted"
+    if isinstance(error, RunAborted):
+        return str(error)
     if isinstance(error, BaseExceptionGroup):
         return "; ".join(_reason(inner) for inner in error.exceptions)
     return f"{type(error).__name__}: {error}"

@@ -179,3 +179,18 @@ def test_a_deleted_injection_ends_at_once(cluster, tmp_path):
         run.send_signal(signal.SIGINT)
         assert run.wait(WAIT_S) == 2
     assert cluster.left() == ""
+
+
+def test_an_aborted_run_ends_with_its_fault_and_leaves_nothing(cluster, tmp_path):
+    with running(cluster, tmp_path) as run:
+        name = run_of(cluster)
+        done = cluster.chaos("abort", "--platform", "kubernetes", "--platform-file", cluster.file)
+        assert done.stdout == f"run {name} ended\n", done.stderr
+        assert cluster.left() == ""
+        assert run.stdout is not None
+        said = run.stdout.read()
+        assert run.wait(WAIT_S) == 2, said
+    assert "the run was broken off: somebody typed: chaos abort" in said
+    assert (
+        cluster.chaos("abort", "--platform", "kubernetes", "--platform-file", cluster.file).stdout == "no run goes on\n"
+    )

@@ -62,3 +62,9 @@ def clean(platform_file: Path) -> list[str]:
     for names in dead:
         anyio.run(sweep.remove, kube, names)
     return [f"run {names.run}" for names in dead]
+
+
+def abort(platform_file: Path) -> list[str]:
+    """End every run in the job's namespace, and its faults at once; the runs."""
+    read = options.read(platform_file)
+    return [f"run {names.run}" for names in anyio.run(sweep.abort, connect(read.context), read.namespace)]

@@ -22,6 +22,8 @@ VERSION = "v1alpha1"
 MESH_API = "monarch.pytorch.org/v1alpha1"
 KUEUE = "kueue.x-k8s.io"
 RUN, MEMBER, ROLE = f"{GROUP}/run", f"{GROUP}/member", f"{GROUP}/role"
+ABORTED = f"{GROUP}/aborted"
+"""Annotation of a run's Lease: its runner ends the run."""
 OPTED_IN = f"{GROUP}/chaos"
 """Label of a namespace in which faults may be made, with the value `enabled`."""
 

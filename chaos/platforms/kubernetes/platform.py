@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import anyio
 
 from chaos.model.errors import BadInput, MachineUnfit
-from chaos.model.ports import Cluster, Deployment, Emit, PlatformLost
+from chaos.model.ports import Cluster, Deployment, Emit, PlatformLost, RunAborted
 from chaos.model.topology import CONTROL_NODE, Topology
 from chaos.model.workload import Workload
 from chaos.platforms.kubernetes import objects, preflight, sweep
@@ -28,7 +28,7 @@ from chaos.platforms.kubernetes.clocks import micro_time
 from chaos.platforms.kubernetes.cluster import KubernetesCluster
 from chaos.platforms.kubernetes.disturb import Start
 from chaos.platforms.kubernetes.layout import Keeper, Keepers, Layout
-from chaos.platforms.kubernetes.objects import KUEUE, LEASE_TTL_S, MESH_API, Names
+from chaos.platforms.kubernetes.objects import ABORTED, KUEUE, LEASE_TTL_S, MESH_API, Names
 from chaos.platforms.kubernetes.options import Options, Queue
 from chaos.platforms.kubernetes.orders import Orders
 from chaos.platforms.kubernetes.placing import Places, place, places, suited
@@ -184,7 +184,8 @@ async def _check_queue(kube: Kube, queue: Queue | None, layout: Layout) -> None:
 
 
 async def _renew(kube: Kube, names: Names) -> None:
-    """Keep the run's Lease for as long as this runs. PlatformLost when it was taken away, or the API server is.
+    """Keep the run's Lease for as long as this runs. RunAborted when somebody wants the run to end, PlatformLost when
+    the API server is away.
 
     Each renewal is asked for in its time, whether or not the one before was answered: one slow answer loses nothing.
     """
@@ -193,13 +194,16 @@ async def _renew(kube: Kube, names: Names) -> None:
     async def renew() -> None:
         nonlocal renewed_s
         try:
-            await kube.merge(f"{names.leases}/{names.run}", {"spec": {"renewTime": micro_time()}})
+            lease = await kube.merge(f"{names.leases}/{names.run}", {"spec": {"renewTime": micro_time()}})
             renewed_s = time.monotonic()
         except KubeError as error:
             if error.status == 404:
-                raise PlatformLost(f"the run's Lease {names.run} was deleted: somebody ended the run") from error
+                raise RunAborted(f"somebody deleted the run's Lease {names.run}") from error
             if time.monotonic() - renewed_s > API_LOST_S:
                 raise PlatformLost(f"no renewal for {API_LOST_S:g} s: {error}") from error
+        else:
+            if ABORTED in lease["metadata"].get("annotations", {}):
+                raise RunAborted("somebody typed: chaos abort")
 
     async with anyio.create_task_group() as tasks:
         while True:

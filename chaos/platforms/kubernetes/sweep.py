@@ -1,4 +1,4 @@
-"""Removes what belongs to a run: at its end, and what runners that were killed left behind.
+"""Removes what belongs to a run: at its end, when somebody wants that now, and what killed runners left behind.
 
 A run whose Lease was not renewed for `DEAD_S` is dead. Nothing of it does harm by then: the agents have given back what
 it had them hold.
@@ -11,11 +11,13 @@ import anyio
 from chaos.model.ports import PlatformLost
 from chaos.platforms.kubernetes.client import Kube, KubeError
 from chaos.platforms.kubernetes.clocks import age_s
-from chaos.platforms.kubernetes.objects import KUEUE, RUN, Names
+from chaos.platforms.kubernetes.objects import ABORTED, KUEUE, RUN, Names
 
 DEAD_S = 60.0
 """Far longer than the Lease's time to live: clocks of two machines are compared here."""
 REMOVE_S = 60.0
+RUNNER_S = 20.0
+"""For a living runner to see that it is aborted, and to remove everything by itself."""
 POLL_S = 0.1
 GRACE_S = 1
 QUEUE_HOLDS = f"{KUEUE}/managed"
@@ -27,6 +29,22 @@ async def find_dead(kube: Kube, namespace: str) -> list[Names]:
     leases = await kube.get(Names("", namespace).leases, labelSelector=RUN)
     dead = [item for item in leases["items"] if age_s(item["spec"]["renewTime"]) > DEAD_S]
     return [Names(item["metadata"]["name"], namespace) for item in dead]
+
+
+async def abort(kube: Kube, namespace: str) -> list[Names]:
+    """End every run in a namespace: its faults at once, then the run, by its runner if that lives. The runs."""
+    leases = await kube.get(Names("", namespace).leases, labelSelector=RUN)
+    runs = [Names(item["metadata"]["name"], namespace) for item in leases["items"]]
+    for names in runs:
+        await kube.merge(f"{names.leases}/{names.run}", {"metadata": {"annotations": {ABORTED: "yes"}}})
+        for item in (await kube.get(names.injections, labelSelector=names.selector))["items"]:
+            await kube.delete(f"{names.injections}/{item['metadata']['name']}")
+    with anyio.move_on_after(RUNNER_S):
+        while (await kube.get(Names("", namespace).leases, labelSelector=RUN))["items"]:
+            await anyio.sleep(POLL_S)
+    for names in runs:
+        await remove(kube, names)
+    return runs
 
 
 async def remove_dead(kube: Kube, namespace: str) -> None:
