@@ -88,7 +88,7 @@ def read(path: Path, suite: Suite, budget_s: float) -> Baseline:
     return baseline
 
 
-def write(path: Path, gate: Gate) -> None:
+def write(path: Path, gate: Gate) -> Baseline:
     """Record the runs of a gate that passed."""
     assert gate.outcome is Outcome.PASS
     experiments = {}
@@ -100,6 +100,7 @@ def write(path: Path, gate: Gate) -> None:
     recorded = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(gate.began_wall_s))
     baseline = Baseline(gate.name, recorded, gate.stack, gate.machine, experiments)
     path.write_bytes(json_of(baseline))
+    return baseline
 
 
 def differences(baseline: Baseline, gate: Gate) -> tuple[str, ...]:

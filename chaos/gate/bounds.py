@@ -8,6 +8,7 @@ runs and looks once.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from fractions import Fraction
 from math import comb, inf
@@ -111,6 +112,27 @@ def larger_by_chance(values: Sequence[float], others: Sequence[float]) -> Fracti
     told = sum(twice_rank[value] for value in values)
     ways = _ways(tuple(twice_rank[value] for value in pooled), len(values))
     return Fraction(sum(number for total, number in ways.items() if total >= told), sum(ways.values()))
+
+
+def times_larger_at_most(values: Sequence[float], others: Sequence[float], risk: Fraction) -> float | None:
+    """An upper bound of how many times larger values are than others, too low as rarely as `risk`; None for too few.
+
+    The bound of Moses: one of the ratios of a value and another, as many of them below it as the test above asks for.
+    """
+    pairs = _pairs_that_tell(len(values), len(others), risk)
+    ratios = sorted(value / other if other else inf for value in values for other in others)
+    return ratios[pairs - 1] if pairs <= len(ratios) else None
+
+
+@functools.lru_cache(maxsize=256)
+def _pairs_that_tell(number: int, others: int, risk: Fraction) -> int:
+    """In how many pairs of a value and another the value is the smaller by chance as rarely as `risk`, or in more."""
+    ways = _ways(tuple(range(1, number + others + 1)), number)
+    totals = sorted(ways, reverse=True)
+    as_high = itertools.accumulate(ways[total] for total in totals)
+    all_ways = comb(number + others, number)
+    common = next(total for total, so_many in zip(totals, as_high, strict=True) if Fraction(so_many, all_ways) > risk)
+    return common + 1 - number * (number + 1) // 2
 
 
 @functools.lru_cache(maxsize=256)

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from chaos.gate import baseline as baselines
 from chaos.gate import course, outputs
+from chaos.gate.allowance import allowances
 from chaos.gate.course import Execute, Orders
 from chaos.gate.suite import Suite
 from chaos.model.errors import BadInput
@@ -79,6 +80,9 @@ class Call:
             course.save(gate, folder)
             everything = self.options.update_baseline
             notes = baselines.busy()
+            if self.baseline is not None:
+                short = [one for one in allowances(self.suite, self.baseline) if one.asked < one.needed]
+                notes += tuple(f"the baseline may leave it open, {one}" for one in short)
             orders = Orders(self.suite, execute, folder, self.budget_s, self.baseline, everything, notes, say, seen)
             gate = course.go(gate, orders)
             outputs.show(gate, console)
@@ -122,8 +126,10 @@ class Call:
         if gate.outcome is not Outcome.PASS:
             say(f"  the baseline {self.baseline_file} stays as it is: only a gate that passes can become one")
             return
-        baselines.write(self.baseline_file, gate)
+        recorded = baselines.write(self.baseline_file, gate)
         say(f"  baseline  {self.baseline_file}")
+        for one in allowances(self.suite, recorded):
+            say(f"  {one}")
 
 
 def _check_writable(path: Path) -> None:

@@ -110,10 +110,11 @@ class _Experiment:
         outcome, decided = bounds.order_judged(now, missing, limits, self.suite.risk, self.suite.risk_worse)
         label = f"{objective.measure} no more than {allowed:g} times worse than the baseline"
         worse = _times_worse(values, before, objective)
-        reading = self._compared(values, before, worse)
+        bound = _times_worse_at_most(values, before, objective, self.suite)
+        reading = self._compared(values, before, worse, bound)
         if outcome is Outcome.UNKNOWN and self.over:
             reading += "; too close to tell"
-        return Reading(label, outcome, decided or self.over, reading, len(values), worse, limit=allowed)
+        return Reading(label, outcome, decided or self.over, reading, len(values), worse, bound, allowed)
 
     def _seen(self, objective: Objective) -> list[tuple[GateRun, float]]:
         return [(run, value) for run in self.runs if (value := observed(run, objective)) is not None]
@@ -135,12 +136,13 @@ class _Experiment:
             reading += f"; {self._surely} {side} {_number(bound)}"
         return reading
 
-    def _compared(self, values: list[float], before: Sequence[float], worse: float | None) -> str:
+    def _compared(self, values: list[float], before: Sequence[float], worse: float | None, bound: float | None) -> str:
         if not values:
             return f"told by {self._counted(0)}"
         reading = f"median {_number(statistics.median(values))} in {self._counted(len(values))}, "
         reading += f"{_number(statistics.median(before))} in the baseline's {len(before)}"
-        return reading if worse is None else f"{reading}: {worse:.2f} times worse"
+        reading += "" if worse is None else f": {worse:.2f} times worse"
+        return reading if bound is None else f"{reading}, {self._surely} at most {bound:.2f} times"
 
 
 def _good(value: float, objective: Objective) -> bool:
@@ -172,6 +174,15 @@ def _times_worse(values: Sequence[float], before: Sequence[float], objective: Ob
     now, was = statistics.median(values), statistics.median(before)
     worse, better = (now, was) if objective.at_most is not None else (was, now)
     return worse / better if better > 0 and isfinite(worse) else None
+
+
+def _times_worse_at_most(
+    values: Sequence[float], before: Sequence[float], objective: Objective, suite: Suite
+) -> float | None:
+    """How much worse at most, as surely as the gate asks."""
+    if objective.at_most is not None:
+        return _finite(bounds.times_larger_at_most(values, before, suite.risk))
+    return _finite(bounds.times_larger_at_most(before, [max(value, 0.0) for value in values], suite.risk))
 
 
 def _finite(value: float | None) -> float | None:

@@ -167,7 +167,35 @@ def test_few_values_decide_nothing_while_others_may_come():
     assert bounds.order_judged([0, 0, 0], 2, [1, 2, 3, 4, 5], risk, risk) == (Outcome.UNKNOWN, False)
 
 
+DISTINCT = st.lists(st.integers(1, 1000), min_size=4, max_size=9, unique=True)
+
+
+@exact
+@given(DISTINCT, st.integers(1, 8), RISKS)
+def test_an_allowance_above_the_bound_passes_and_one_below_it_does_not(values, number, risk):
+    now, before = values[:number], values[number:]
+    bound = bounds.times_larger_at_most(now, before, risk)
+    for times, outcome in ((1.0001, Outcome.PASS), (0.9999, Outcome.UNKNOWN)):
+        limits = [value * (bound or 1) * times for value in before]
+        passes = bounds.order_judged(now, 0, limits, risk, Fraction(0))[0]
+        assert passes is (outcome if bound is not None else Outcome.UNKNOWN)
+
+
+@exact
+@given(st.integers(1, 5), st.integers(1, 5), RISKS)
+def test_the_bound_of_a_ratio_is_below_the_truth_as_rarely_as_its_risk(number, others, risk):
+    below = 0
+    arrangements = list(itertools.combinations(range(1, number + others + 1), number))
+    for chosen in arrangements:
+        rest = [one for one in range(1, number + others + 1) if one not in chosen]
+        bound = bounds.times_larger_at_most(chosen, rest, risk)
+        below += bound is not None and bound < 1
+    assert Fraction(below, len(arrangements)) <= risk
+
+
 def test_never_is_later_than_anything():
     risk = Fraction(1, 10)
     assert bounds.order_judged([inf] * 4, 0, [1, 2, 3, 4], risk, risk) == (Outcome.FAIL, True)
     assert bounds.percentile([1, 2, inf], 50) == 2
+    assert bounds.times_larger_at_most([1, 1, inf, inf, inf], [1, 1, 1, 1, 1], risk) == inf
+    assert bounds.times_larger_at_most([1, 1, 1, 1, 1], [0, 0, 0, 0, 0], risk) == inf
