@@ -43,9 +43,10 @@ class Call:
     """A call that can go on: its baseline fits, and its outputs can be written. Raises BadInput otherwise."""
 
     def __init__(self, suite: Suite, options: Options) -> None:
-        self.suite = suite
+        self.asked = suite
+        self.suite = suite.recording() if options.update_baseline else suite
         self.options = options
-        self.budget_s = options.budget_s or suite.spec.budget_s
+        self.budget_s = options.budget_s or self.suite.spec.budget_s
         self.baseline_file = options.baseline or suite.baseline
         if options.update_baseline and self.baseline_file is None:
             raise BadInput("--update-baseline knows no file to write; type --baseline FILE as well")
@@ -128,7 +129,7 @@ class Call:
             return
         recorded = baselines.write(self.baseline_file, gate)
         say(f"  baseline  {self.baseline_file}")
-        for one in allowances(self.suite, recorded):
+        for one in allowances(self.asked, recorded):
             say(f"  {one}")
 
 

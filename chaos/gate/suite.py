@@ -14,6 +14,7 @@ Everything that no number of runs could ever answer is refused here, before the 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -80,13 +81,15 @@ EVERY_RUN = Objective(rate=VERDICT, at_least=1.0)
 class EntrySpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An experiment, a file beside the suite's or a shipped one, and its repeats: seeds count up from `seed`.
 
-    `set` holds overrides as `chaos run --set` takes them; `name` tells two entries of one experiment apart. That every
-    run passes is always an objective, unless another rate of `verdict` is given.
+    `set` holds overrides as `chaos run --set` takes them; `name` tells two entries of one experiment apart. A baseline
+    is recorded from `baseline_runs`, if they are more: it is made once, and each comparison gains by it. That every run
+    passes is always an objective, unless another rate of `verdict` is given.
     """
 
     experiment: str
     runs: Count
     objectives: tuple[Objective, ...] = ()
+    baseline_runs: Count = 1
     seed: int = 1
     set: dict[str, Any] = {}
     name: str | None = None
@@ -117,6 +120,7 @@ class Entry:
     name: str
     experiment: Experiment
     runs: int
+    baseline_runs: int
     seed: int
     objectives: tuple[Objective, ...]
 
@@ -164,6 +168,13 @@ class Suite:
         """Of everything that runs must have in common to be counted together; not of the time that they may take."""
         entries = [(e.name, e.version, e.job, e.runs, e.seed, e.objectives) for e in self.entries]
         return digest_of(msgspec.to_builtins((entries, self.spec.confidence, self.spec.invalid_max)))
+
+    def recording(self) -> Suite:
+        """The suite with which a baseline of this one is recorded; its budget grows with its runs."""
+        more = tuple(dataclasses.replace(entry, runs=max(entry.runs, entry.baseline_runs)) for entry in self.entries)
+        longer = sum(entry.runs for entry in more) / sum(entry.runs for entry in self.entries)
+        spec = msgspec.structs.replace(self.spec, budget_s=self.spec.budget_s * longer)
+        return dataclasses.replace(self, spec=spec, entries=more)
 
     @property
     def baseline(self) -> Path | None:
@@ -224,7 +235,7 @@ def _entry(where: str, spec: EntrySpec, folder: Path, overrides: tuple[str, ...]
         objectives = (EVERY_RUN, *objectives)
     for index, objective in enumerate(spec.objectives):
         _check(f"{where}.objectives.{index}", objective, experiment)
-    return Entry(spec.name or experiment.name, experiment, spec.runs, spec.seed, objectives)
+    return Entry(spec.name or experiment.name, experiment, spec.runs, spec.baseline_runs, spec.seed, objectives)
 
 
 def _check(where: str, objective: Objective, experiment: Experiment) -> None:

@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from suites import MACHINE, STACK, Runs, recovered, suite
+from suites import MACHINE, RECOVERY, STACK, Runs, recovered, suite
 
 from chaos.gate.call import Call, Options
+from chaos.gate.suite import Suite
 from chaos.model.gate import RECORD, Gate
 from chaos.model.verdict import Outcome
 
 
-def called(folder: Path, execute: Callable[..., Any], runs: int = 2) -> tuple[Gate, str]:
+def called(folder: Path, execute: Callable[..., Any], asked: Suite | None = None, **options: Any) -> tuple[Gate, str]:
     """The gate, and what was printed."""
     console = Console(file=StringIO(), width=200)
-    gate = Call(suite(folder, runs=runs), Options(folder / "runs", junit=folder / "junit.xml")).make(
-        execute, STACK, MACHINE, console, lambda gate: None
-    )
+    call = Call(asked or suite(folder, runs=2), Options(folder / "runs", junit=folder / "junit.xml", **options))
+    gate = call.make(execute, STACK, MACHINE, console, lambda gate: None)
     assert isinstance(console.file, StringIO)
     return gate, console.file.getvalue()
 
@@ -60,3 +60,18 @@ def test_a_record_that_cannot_be_kept_ends_the_gate_undecided(tmp_path):
     gate, said = called(tmp_path, execute)
     assert (gate.outcome, gate.complete, runs.seeds) == (Outcome.UNKNOWN, False, [1])
     assert f"UNKNOWN  a-gate: {next((tmp_path / 'runs').iterdir()) / RECORD} cannot be written: Is a directory" in said
+
+
+def test_a_baseline_is_recorded_from_more_runs_and_says_what_comparisons_with_it_need(tmp_path):
+    compared = {"measure": RECOVERY, "percentile": 50, "at_most": 99, "worse_by_max": 1.2}
+    entry = {"experiment": "replica-lost", "runs": 5, "baseline_runs": 8, "objectives": [compared]}
+    asked = suite(tmp_path, experiments=[entry], budget_s=50)
+    file = tmp_path / "baseline.json"
+    spread = Runs(*map(recovered, (4, 9, 5, 7, 4, 8, 5, 9)))
+    gate, said = called(tmp_path, spread, asked, baseline=file, update_baseline=True)
+    assert (gate.outcome, len(spread.seeds), gate.experiments[0].runs_wanted) == (Outcome.PASS, 8, 8)
+    assert "worse_by_max: 1.80; the suite has 1.2" in said
+    assert asked.recording().spec.budget_s == 80
+    gate, said = called(tmp_path, Runs(*map(recovered, (4, 4, 5, 4, 5))), asked, baseline=file)
+    assert len(gate.experiments[0].runs) == 5
+    assert "note: the baseline may leave it open, replicas_rejoin.recovery_s of replica-lost: " in said
