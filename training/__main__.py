@@ -1,4 +1,4 @@
-"""The command line: ``python -m training {describe,recipes,run,worker,controller,lighthouse,leftover}``.
+"""The command line: ``python -m training {describe,recipes,run,worker,nursery,controller,lighthouse,leftover}``.
 
 Only ``describe``, ``recipes`` and ``run`` are for people; the members' commands come from ``describe``.
 Mistakes give one line on stderr and exit status 64. Nothing heavy is imported before it is needed.
@@ -54,6 +54,9 @@ def parser() -> Parser:
     worker = commands.add_parser("worker", parents=[me, place], help="main process of a replica")
     worker.add_argument("--controller", required=True)
     worker.add_argument("--recipe", default="cpu-debug")
+    nursery = commands.add_parser("nursery", help="what a worker forks its trainers from")
+    nursery.add_argument("--recipe", required=True)
+    nursery.add_argument("--door", type=int, required=True)
     controller = commands.add_parser("controller", parents=[me, job], help="main process of the controller")
     controller.add_argument("--bind", required=True)
     controller.add_argument("--lighthouse", default=None, help="HOST:PORT; absent: the lighthouse runs in here")
@@ -133,7 +136,12 @@ def run_member(options: argparse.Namespace) -> None:
             controller=options.controller,
             events=options.events,
             scratch=options.scratch,
+            recipe=options.recipe,
         )
+    elif options.command == "nursery":
+        from training import nursery
+
+        nursery.main(recipe=options.recipe, door=options.door)
     elif options.command == "leftover":
         from training import leftover
 

@@ -21,7 +21,8 @@ from training.settings import Job
 
 RETRY_S_MIN, RETRY_S_MAX = 0.05, 1.0
 CONNECT_TIMEOUT_S = 5.0
-KEEPALIVE_IDLE_S, KEEPALIVE_PAUSE_S, KEEPALIVE_PROBES = 2, 1, 3
+BEAT_S = 0.2
+KEEPALIVE_IDLE_S, KEEPALIVE_PAUSE_S, KEEPALIVE_PROBES = 1, 1, 1
 CUT_AFTER_S = KEEPALIVE_IDLE_S + KEEPALIVE_PAUSE_S * KEEPALIVE_PROBES
 LINE_BYTES_MAX = 65_536
 
@@ -54,6 +55,18 @@ class Trainer(Message, frozen=True, kw_only=True, tag="trainer"):
     pid: int
 
 
+class Beat(Message, frozen=True, kw_only=True, tag="beat"):
+    """A trainer lives: it is this replica to TorchFT, in the group of this quorum, and has waited for peers, or worked
+    by itself, for ``for_s``. ``step_s``: what its last committed step took.
+    """
+
+    replica_id: str
+    quorum_id: int
+    waits: bool
+    for_s: float
+    step_s: float
+
+
 class At(Message, frozen=True, kw_only=True, tag="at"):
     """A trainer's answer to ``Ask``: the updates committed so far."""
 
@@ -67,9 +80,15 @@ class Finished(Message, frozen=True, kw_only=True, tag="finished"):
 
 
 class Exit(Message, frozen=True, kw_only=True, tag="exit"):
-    """To a worker host: end, so that the platform starts your next life."""
+    """End. After a worker host the platform starts its next life, after a trainer its nursery another."""
 
     reason: str
+
+
+class Lost(Message, frozen=True, kw_only=True, tag="lost"):
+    """To a trainer: do not wait for this replica any longer."""
+
+    replica_id: str
 
 
 class Ask(Message, frozen=True, kw_only=True, tag="ask"):
@@ -90,8 +109,8 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     lighthouse: str
 
 
-FromMember = Worker | Trainer | At | Finished
-FromController = Exit | Ask | StopAfter
+FromMember = Worker | Trainer | Beat | At | Finished
+FromController = Exit | Lost | Ask | StopAfter
 _to_member = msgspec.json.Decoder(FromController)
 _to_controller = msgspec.json.Decoder(FromMember)
 

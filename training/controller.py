@@ -31,6 +31,7 @@ import msgspec
 from training import announce, events, hosts, lighthouse
 from training.announce import parse_address
 from training.settings import Job
+from training.watch import Watch
 from training.workload import LIGHTHOUSE_PORT
 
 HELLO_TIMEOUT_S = 5.0
@@ -97,6 +98,8 @@ class Controller:
         self._monarch = monarch
         self._lighthouse = lighthouse_address
         self._by_connection = job.settings.detection == "connection"
+        self._succeeded = job.settings.respawn != "pod"
+        self._watch = Watch(job.settings.silence_s, job.settings.hang_s)
         self._emit = emit
         self._lives: dict[str, Life] = {}
         self._trainers: dict[tuple[str, int], Line] = {}
@@ -123,6 +126,7 @@ class Controller:
                     port,
                     limit=announce.LINE_BYTES_MAX,
                 )
+                tasks.create_task(self._look())
                 with contextlib.closing(server):
                     self._emit(events.ControllerStarted(replicas=self._job.replicas))
                     log.info("controller at %s, %d replicas expected", bind, self._job.replicas)
@@ -253,7 +257,7 @@ class Controller:
             line.send(announce.StopAfter(step=self._last_step))
         try:
             while (message := await line.read()) is not None:
-                self._heard(hello.name, message)
+                self._heard(key, message)
             cut = None
         except OSError as error:
             cut = error
@@ -261,15 +265,39 @@ class Controller:
             return  # it has a newer connection
         del self._trainers[key]
         self._news.set()
+        if (replica_id := self._watch.ended(key)) is not None:
+            self._tell_lost(key, replica_id)
         life = self._lives.get(hello.name)
         if life is None or life.key != key or hello.name in self._finished or not self._by_connection:
             return
         if cut:
             life.end(f"link to trainer cut: {cut}")
-        else:
+        elif not self._succeeded:
             life.dismiss("trainer process ended")
 
-    def _heard(self, name: str, message: announce.FromMember) -> None:
+    async def _look(self) -> None:
+        """Act on what the beats tell, for ever: nobody waits for the silent, and who keeps others waiting is ended."""
+        while True:
+            await asyncio.sleep(announce.BEAT_S)
+            for key, replica_id in self._watch.silent(time.monotonic()):
+                self._tell_lost(key, replica_id)
+            for key, worked_s in self._watch.hung():
+                log.warning("%s#%d is hung: its peers wait, and it has worked for %.1f s", *key, worked_s)
+                if (line := self._trainers.get(key)) is not None:
+                    line.send(announce.Exit(reason=f"peers wait, and nothing was done for {worked_s:.1f} s"))
+
+    def _tell_lost(self, lost: tuple[str, int], replica_id: str) -> None:
+        """Have the others give up the exchange in which they may wait for it."""
+        log.info("%s#%d is lost to its peers", *lost)
+        for key, line in self._trainers.items():
+            if key != lost:
+                line.send(announce.Lost(replica_id=replica_id))
+
+    def _heard(self, key: tuple[str, int], message: announce.FromMember) -> None:
+        name = key[0]
+        if isinstance(message, announce.Beat):
+            self._watch.heard(key, message, time.monotonic())
+            return
         if isinstance(message, announce.Finished):
             self._finished.add(name)
         elif isinstance(message, announce.At):

@@ -44,7 +44,7 @@ def main(
     ends = {*process.ENDING, signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     if os.fork() == 0:
-        from training.actor import Life
+        from training.life import Life
 
         Life(announce.Assignment(job=job, worker=worker, lighthouse=f"http://{lighthouse}")).run()
         os._exit(0)

@@ -1,6 +1,6 @@
 """Turns what TorchFT says and does into events. Never reads printed loss lines: a discarded step prints one too.
 
-Sources: the quorum results of ``healing.WatchedClient``, the ``torchft_commits`` logger (one record per vote, with the
+Sources: the quorum results of ``manager.WatchedClient``, the ``torchft_commits`` logger (one record per vote, with the
 step before the update), the manager's own state. Quorum results arrive on TorchFT's thread, all else on the main one.
 """
 
@@ -44,7 +44,7 @@ class Votes(logging.Handler):
 
 
 class Observer:
-    """The watch of one replica's manager (see ``healing.Watch``); writes quorum and heal events.
+    """The watch of one replica's manager (see ``manager.Watch``); writes quorum and heal events.
 
     ``digest`` gives the digest of the live state, or None when digests are off; called on the main thread only.
     ``changed`` says, once per change, that the group changed since it was last asked: a digest is then due.

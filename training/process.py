@@ -11,10 +11,13 @@ import select
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable
 
 ENDING = frozenset({signal.SIGTERM, signal.SIGINT})
 """Signals that ask a process to end."""
+
+LINK_LOOK_S = 0.1
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -42,6 +45,30 @@ def when_parent_ends(act: Callable[[], None]) -> None:
         act()
 
     threading.Thread(target=wait, name="parent-watch", daemon=True).start()
+
+
+def when_link_is_lost(interface: str, loss_s: float, act: Callable[[], None]) -> None:
+    """Call ``act`` on a thread of its own once a network interface was without its link for ``loss_s``."""
+
+    def watch() -> None:
+        lost_s = 0.0
+        while lost_s < loss_s:
+            time.sleep(LINK_LOOK_S)
+            lost_s = 0.0 if has_link(interface) else lost_s + LINK_LOOK_S
+        act()
+
+    threading.Thread(target=watch, name="link-watch", daemon=True).start()
+
+
+def has_link(interface: str) -> bool:
+    """Whether an interface is up and its other end too. One that is not known here has nothing to lose."""
+    try:
+        with open(f"/sys/class/net/{interface}/carrier") as carrier:
+            return carrier.read().strip() == "1"
+    except FileNotFoundError:
+        return True
+    except OSError:  # it is down itself
+        return False
 
 
 def kill_self() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from training import timers
 from training.settings import Job, Settings, UserError, near_miss, shard_of, with_changes
 
 if TYPE_CHECKING:
@@ -18,16 +19,23 @@ if TYPE_CHECKING:
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):
-    """A named starting point. ``flavor`` is the TorchTitan llama3 flavor."""
+    """A named starting point. ``flavor`` is the TorchTitan llama3 flavor, ``step_s`` about what its steps take."""
 
     name: str
     sentence: str
     device: str
     flavor: str
+    step_s: float
     defaults: Settings
 
+    def settings(self, profile: str) -> Settings:
+        """The defaults in another profile."""
+        timers_then = timers.profile(profile, self.step_s)
+        return msgspec.structs.replace(self.defaults, profile=profile, **timers_then)
 
-_CPU = Settings()
+
+CPU_STEP_S, GPU_STEP_S = 0.3, 1.0
+_CPU = Settings(**timers.profile("tuned", CPU_STEP_S))
 _GPU = Settings(
     batch=2,
     seq_len=4096,
@@ -35,14 +43,9 @@ _GPU = Settings(
     warmup_steps=200,
     digest_every=20,
     log_every=10,
-    process_group_timeout_s=60.0,
-    quorum_timeout_s=600.0,
-    connect_timeout_s=30.0,
-    heal_timeout_s=600.0,
-    join_timeout_ms=60_000,
-    heartbeat_timeout_ms=5000,
     spawn_timeout_s=300.0,
     stop_grace_s=120.0,
+    **timers.profile("tuned", GPU_STEP_S),
 )
 
 RECIPES = {
@@ -53,6 +56,7 @@ RECIPES = {
             sentence="The llama3 debug model on the CPU over Gloo, fault tolerance at every step; no GPU, no network.",
             device="cpu",
             flavor="debugmodel",
+            step_s=CPU_STEP_S,
             defaults=_CPU,
         ),
         Recipe(
@@ -60,6 +64,7 @@ RECIPES = {
             sentence="cpu-debug with the healing of TorchTitan 0.3 and TorchFT 0.2 as they are, faults included.",
             device="cpu",
             flavor="debugmodel",
+            step_s=CPU_STEP_S,
             defaults=msgspec.structs.replace(_CPU, heal="stock", schedule="tries", init_sync=True, non_finite="commit"),
         ),
         Recipe(
@@ -67,6 +72,7 @@ RECIPES = {
             sentence="Llama 3 1B in bf16 over NCCL, one GPU per replica; C4 with --set data=PATH.",
             device="cuda",
             flavor="1B",
+            step_s=GPU_STEP_S,
             defaults=_GPU,
         ),
         Recipe(
@@ -74,6 +80,7 @@ RECIPES = {
             sentence="Llama 3 8B in bf16 over NCCL, one GPU of 140 GB per replica; C4 with --set data=PATH.",
             device="cuda",
             flavor="8B",
+            step_s=GPU_STEP_S,
             defaults=_GPU,
         ),
     )
@@ -89,7 +96,7 @@ def find(name: str) -> Recipe:
 
 def make_job(recipe: str, *, replicas: int, min_replicas: int, steps: int, seed: int | None, changes: list[str]) -> Job:
     """A checked job from what the person typed. Raises UserError."""
-    defaults = find(recipe).defaults
+    found = find(recipe)
     if seed is not None:
         changes = [f"seed={seed}", *changes]
     if not 1 <= replicas <= 64:
@@ -99,7 +106,9 @@ def make_job(recipe: str, *, replicas: int, min_replicas: int, steps: int, seed:
         raise UserError(f"--min-replicas {min_replicas}: must be between 1 and the {replicas} replicas; {remedy}")
     if steps < 1:
         raise UserError(f"--steps {steps}: a job has at least one step; type --steps 200")
-    settings = with_changes(defaults, changes)
+    chosen = with_changes(found.defaults, [change for change in changes if change.startswith("profile=")])
+    settings = with_changes(found.settings(chosen.profile), changes)
+    timers.check(settings)
     return Job(recipe=recipe, replicas=replicas, min_replicas=min_replicas, steps=steps, settings=settings)
 
 

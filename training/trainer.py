@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from torchtitan.experiments.torchft.trainer import FaultTolerantTrainer
 from training import digest, events, guard, harm, healing, process
 from training.checkpoints import Checkpoints, plain
 from training.faultpoints import FaultPoints, Ordered
-from training.healing import ReplicaManager
+from training.manager import ReplicaManager
 from training.observe import Observer, Votes
 
 log = logging.getLogger(__name__)
@@ -64,6 +64,7 @@ class ReplicaTrainer(FaultTolerantTrainer):  # type: ignore[misc]
         assert self.gradient_accumulation_steps == 1, "one batch per update: the batch of update k is batch k"
         self.manager: ReplicaManager = self.ft_manager.manager
         self.stop_step: int | None = None
+        self.committed = False
         self._points = FaultPoints()
         self._checkpoints: Checkpoints | None = None
         self._rate_used = 0.0
@@ -77,11 +78,38 @@ class ReplicaTrainer(FaultTolerantTrainer):  # type: ignore[misc]
         """TorchFT's id of this life: ``name:uuid``."""
         return str(self.manager._logger._replica_id)
 
+    def device_name(self) -> str:
+        """Name of the device, for people."""
+        on_gpu = self.device.type == "cuda"
+        return str(torch.cuda.get_device_name(self.device) if on_gpu else self.device.type)
+
     def parameter_count(self) -> int:
         return sum(parameter.numel() for part in self.model_parts for parameter in part.parameters())
 
-    def run(self, writer: events.Writer, points: FaultPoints) -> None:
-        """Train until all steps are committed or a stop was asked for."""
+    def warm_up(self) -> None:
+        """Make a step for nothing: what is compiled or allocated at the first one is so before anybody waits for it.
+
+        From a reader of its own, and without an exchange.
+        """
+        self.manager.report_error(RuntimeError("a warm-up is exchanged with nobody"))
+        degree, rank = self.ft_manager.get_dp_info(1, 0)
+        training = self.config.training
+        reader = self.config.dataloader.build(
+            dp_world_size=degree,
+            dp_rank=rank,
+            tokenizer=self.tokenizer,
+            seq_len=training.seq_len,
+            local_batch_size=training.local_batch_size,
+        )
+        inputs, labels = next(iter(reader))
+        inputs = {name: value.to(self.device) for name, value in inputs.items()}
+        tokens = torch.tensor(labels.numel(), device=self.device)
+        super().forward_backward_step(input_dict=inputs, labels=labels.to(self.device), global_valid_tokens=tokens)
+        for part in self.model_parts:
+            part.zero_grad(set_to_none=True)
+
+    def run(self, writer: events.Writer, points: FaultPoints, started: Callable[[], None]) -> None:
+        """Train until all steps are committed or a stop was asked for. ``started`` is called when it is about to."""
         self._points = points
         self.manager.set_points(points)
         if self.config.checkpoint_every:
@@ -91,6 +119,8 @@ class ReplicaTrainer(FaultTolerantTrainer):  # type: ignore[misc]
         self._observer = Observer(writer.emit, self._digest_now)
         self.manager.set_watch(self._observer)
         self._cache_state()
+        started()
+        self.manager.join()
         self.train()
 
     def stop(self, after_step: int) -> None:
@@ -122,6 +152,8 @@ class ReplicaTrainer(FaultTolerantTrainer):  # type: ignore[misc]
         self._rate_used = self._rate()
         super().train_step(data_iterator)
         committed = self._committed()
+        if committed:
+            self.committed, self.manager.waits.step_s = True, time.monotonic() - began
         if committed and "flip_weight" in self._points.at("after_commit", committed):
             harm.flip_weight(list(self.model_parts[-1].parameters())[-1])
         self._report(time.monotonic() - began, self.ntokens_seen - tokens_before)
@@ -216,9 +248,3 @@ def open_store(host: str) -> TCPStore:
     rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
     os.environ.update(MASTER_ADDR=host, MASTER_PORT=str(store.port), **rank)
     return store
-
-
-def device_of(trainer: ReplicaTrainer) -> str:
-    """Name of the device, for people."""
-    on_gpu = trainer.device.type == "cuda"
-    return str(torch.cuda.get_device_name(trainer.device) if on_gpu else trainer.device.type)

@@ -1,8 +1,9 @@
 """The main process of a replica's pod: a Monarch worker host that announces itself to the controller.
 
 It listens on a fresh port with a fresh service id in every life, because Monarch cannot attach twice to the same.
-It trains nothing: the controller has Monarch start a trainer process here (``actor``). It ends on SIGTERM, or when the
-controller says so because the trainer is gone; whoever started it then starts its next life.
+It trains nothing: the controller has Monarch start an actor here (``actor``), which has its trainer from the member's
+nursery (``nursery``). It ends on SIGTERM, when its nursery ends, or when the controller says so because no trainer
+lives here; whoever started it then starts its next life.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import logging
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 
 import msgspec
 
-from training import announce, process
+from training import announce, nursery, process
 
 log = logging.getLogger(__name__)
 
@@ -30,11 +32,13 @@ def main(
     controller: str,
     events: str,
     scratch: str,
+    recipe: str,
 ) -> None:
     """Serve until ended. Never returns."""
     signal.pthread_sigmask(signal.SIG_BLOCK, process.ENDING)  # before Monarch makes threads; PID 1 has no default
     os.environ.update(GLOO_SOCKET_IFNAME=data_interface, NCCL_SOCKET_IFNAME=data_interface, HF_HOME=scratch)
     take_one_gpu(name)
+    children = nursery.start(recipe, scratch)
     from monarch._src.job.service_identity import new_service_proc_id, service_proc_addr
     from monarch.actor import start_worker_loop_forever
 
@@ -54,6 +58,7 @@ def main(
     )
     announce.Link(controller, Hellos(hello), told).start()
     log.info("%s#%d serves at %s", name, incarnation, channel)
+    threading.Thread(target=lambda: leave(f"its nursery ended with {children.wait()}"), daemon=True).start()
     end = signal.sigwait(process.ENDING)
     del serving
     leave(f"signal {end}")

@@ -107,7 +107,10 @@ def _flags(job: Job) -> list[str]:
     """The options that make the same job again: ``--set`` for what differs from the recipe's defaults."""
     flags = ["--recipe", job.recipe, "--replicas", job.replicas, "--min-replicas", job.min_replicas]
     flags += ["--steps", job.steps]
-    defaults: Settings = recipes.find(job.recipe).defaults
+    recipe = recipes.find(job.recipe)
+    if job.settings.profile != recipe.defaults.profile:
+        flags += ["--set", f"profile={job.settings.profile}"]
+    defaults: Settings = recipe.settings(job.settings.profile)
     for name in job.settings.__struct_fields__:
         value: Any = getattr(job.settings, name)
         if value != getattr(defaults, name):

@@ -180,9 +180,12 @@ async def test_a_dead_worker_host_is_lost_at_once_and_its_next_life_attached() -
         assert (await job.until(events.TrainerSpawned, 2)).member_incarnation == 2
 
 
+BY_POD = msgspec.structs.replace(SETTINGS, respawn="pod")
+
+
 @in_loop
-async def test_a_dead_trainer_ends_its_worker_host() -> None:
-    async with running() as job:
+async def test_a_dead_trainer_that_nobody_follows_ends_its_worker_host() -> None:
+    async with running(settings=BY_POD) as job:
         worker, trainer = await job.member()
         trainer.die()
         assert await worker.hear() == announce.Exit(reason="trainer process ended")
@@ -259,7 +262,7 @@ async def test_a_known_worker_host_without_trainer_is_ended_not_attached() -> No
 
 @in_loop
 async def test_a_worker_host_that_reconnects_keeps_its_trainer() -> None:
-    async with running() as job:
+    async with running(settings=BY_POD) as job:
         worker, trainer = await job.member()
         worker.die()
         await job.until(events.MemberLost)
@@ -268,7 +271,38 @@ async def test_a_worker_host_that_reconnects_keeps_its_trainer() -> None:
         assert await worker.hear() == announce.Exit(reason="trainer process ended")
 
 
-BY_MONARCH = msgspec.structs.replace(SETTINGS, detection="monarch")
+def beat(replica_id: str, waits: bool = True, for_s: float = 0.0) -> announce.Beat:
+    return announce.Beat(replica_id=replica_id, quorum_id=1, waits=waits, for_s=for_s, step_s=0.1)
+
+
+@in_loop
+async def test_a_dead_trainer_is_told_to_its_peers_and_its_member_lives_on() -> None:
+    async with running(replicas=2) as job:
+        (_, trainer), (_, peer) = await job.member("replica-0"), await job.member("replica-1")
+        trainer.say(beat("replica-0:a"))
+        trainer.die()
+        assert await peer.hear() == announce.Lost(replica_id="replica-0:a")
+        follower = await job.trainer("replica-0")
+        follower.say(beat("replica-0:b"))
+        follower.die()
+        assert await peer.hear() == announce.Lost(replica_id="replica-0:b")
+        assert not any(isinstance(event, events.MemberLost) for event in job.seen)
+
+
+@in_loop
+async def test_a_silent_trainer_is_told_to_its_peers_and_a_hung_one_to_end() -> None:
+    async with running(replicas=2, settings=msgspec.structs.replace(SETTINGS, silence_s=0.5, hang_s=2.0)) as job:
+        (_, hung), (_, peer) = await job.member("replica-0"), await job.member("replica-1")
+        hung.say(beat("replica-0:a", waits=False, for_s=3.0))
+        peer.say(beat("replica-1:a", for_s=3.0))
+        said = await hung.hear()
+        assert isinstance(said, announce.Exit) and "3.0 s" in said.reason
+        assert {await hung.hear(), await peer.hear()} == {
+            announce.Lost(replica_id="replica-1:a"), announce.Lost(replica_id="replica-0:a")
+        }  # fmt: skip
+
+
+BY_MONARCH = msgspec.structs.replace(SETTINGS, detection="monarch", respawn="pod")
 
 
 @in_loop

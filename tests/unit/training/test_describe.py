@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training import recipes, workload
+from training import recipes, timers, workload
 from training.__main__ import EXIT_BAD_INPUT, job_of, main, parser
 from training.settings import Job, Settings, UserError
 
@@ -80,9 +80,28 @@ SETTINGS = st.builds(
     checkpoints=st.sampled_from(["own", "stock"]),
     digest_every=st.integers(0, 100),
     learning_rate=st.floats(1e-6, 1.0),
-    process_group_timeout_s=st.floats(0.5, 50.0),
+    process_group_timeout_s=st.floats(3.5, 50.0),
     heartbeat_timeout_ms=st.integers(300, 10_000),
+    profile=st.sampled_from(timers.PROFILES),
 )
+
+
+@pytest.mark.parametrize("recipe", recipes.RECIPES.values(), ids=lambda recipe: recipe.name)
+def test_each_recipe_has_timers_in_order_and_upstream_as_it_comes(recipe: recipes.Recipe) -> None:
+    timers.check(recipe.settings("tuned"))
+    assert recipe.settings("tuned") == recipe.defaults
+    upstream = recipe.settings("upstream")
+    assert {name: getattr(upstream, name) for name in timers.TIMERS} == {
+        name: timer.upstream for name, timer in timers.TIMERS.items()
+    }
+    with pytest.raises(UserError, match="join_timeout_ms"):
+        timers.check(msgspec.structs.replace(upstream, profile="tuned"))
+
+
+def test_a_single_value_is_set_on_top_of_a_profile() -> None:
+    changes = ["heartbeat_timeout_ms=700", "profile=upstream"]
+    job = recipes.make_job("cpu-debug", replicas=2, min_replicas=1, steps=1, seed=None, changes=changes)
+    assert (job.settings.heartbeat_timeout_ms, job.settings.quorum_retries) == (700, 0)
 
 
 @given(settings=SETTINGS, replicas=st.integers(1, 9), steps=st.integers(1, 10_000), data=st.data())
@@ -104,8 +123,10 @@ MISTAKES = [
     (["describe", "--set", "heal=fast"], "'fast'"),
     (["describe", "--set", "digest_every=-1"], "Expected `int` >= 0"),
     (["describe", "--set", "data=/a{b}"], "braces"),
-    (["describe", "--set", "process_group_timeout_s=60"], "type --set process_group_timeout_s=5"),
+    (["describe", "--set", "process_group_timeout_s=60"], "type --set quorum_timeout_s=360"),
     (["describe", "--set", "join_timeout_ms=90000"], "type --set quorum_timeout_s=540"),
+    (["describe", "--set", "hang_s=5"], "type --set process_group_timeout_s=30"),
+    (["describe", "--set", "profile=upsteam"], "'upsteam'"),
     (["describe", "--set", "quorum_tick_ms=900"], "type --set quorum_tick_ms=20"),
     (["describe", "--replicas", "0"], "type --replicas 3"),
     (["describe", "--replicas", "2", "--min-replicas", "3"], "type --min-replicas 2"),

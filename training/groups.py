@@ -1,0 +1,82 @@
+"""A Gloo process group that can be left at any time: a wait in it ends at once, also for the peers.
+
+Gloo waits for a peer that says nothing until its timeout, and has no abort. Here leaving cuts the connections of the
+group in this process, so every wait on either end fails, and no late data can reach a tensor that is in use again.
+Not here: NCCL, which aborts by itself, and who decides to leave (``healing``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import torchft
+from torch.distributed import Work
+
+from training.waits import Waits
+
+
+class LeavableGloo(torchft.ProcessGroupGloo):  # type: ignore[misc]
+    """TorchFT's group over Gloo, whose ``abort`` may be called from any thread."""
+
+    def __init__(self, timeout: timedelta, waits: Waits) -> None:
+        super().__init__(timeout)
+        self._waits = waits
+
+    _others: frozenset[str] = frozenset()
+    """Sockets that this process had before the group was made."""
+
+    _ours: frozenset[str] | None = frozenset()
+    """Those of the group; None while it is being made."""
+
+    def configure(self, *where: Any, **options: Any) -> None:
+        self.abort(errored=False)
+        self._others, self._ours = frozenset(name for _, name in sockets()), None
+        super().configure(*where, **options)
+        self._ours = frozenset(name for _, name in sockets()) - self._others
+
+    def abort(self, errored: bool = True) -> None:
+        """Leave the group, whether it is whole or being made. Nothing is exchanged before the next ``configure``."""
+        for number, name in sockets():
+            if name in self._ours if self._ours is not None else name not in self._others:
+                cut(number)
+        super().abort(errored)
+
+    def _wrap_work(self, work: Any, opts: object) -> Any:
+        return Waited(work, self._waits)
+
+
+class Waited(Work):  # type: ignore[misc]
+    """An exchange, whose wait is told."""
+
+    def __init__(self, work: Any, waits: Waits) -> None:
+        super().__init__()
+        self._work = work
+        self._waits = waits
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        with self._waits.for_peers():
+            return bool(self._work.wait() if timeout is None else self._work.wait(timeout))
+
+    def get_future(self) -> Any:
+        return self._work.get_future()
+
+
+def sockets() -> Iterator[tuple[int, str]]:
+    """The sockets that are open in this process: number, and a name that no other socket has."""
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            name = os.readlink(f"/proc/self/fd/{number}")
+            if name.startswith("socket:"):
+                yield int(number), name
+
+
+def cut(number: int) -> None:
+    """End the connection of a socket, if it has one; one that listens stays as it is."""
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(number)) as held:
+        held.getpeername()
+        held.shutdown(socket.SHUT_RDWR)
