@@ -7,6 +7,7 @@ your own, and TORCHCHAOS_PLATFORM_FILE for its platform file. Without either the
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -22,6 +23,7 @@ import yaml
 
 from chaos.model.verdict import Verdict
 from chaos.platforms.kubernetes.objects import RUN, Names
+from chaos.platforms.kubernetes.preflight import AGENT, CAPABILITIES, SYSTEM
 from tests.conftest import CHAOS, JOBS
 
 KUBE = os.environ.get("TORCHCHAOS_KUBE", "")
@@ -54,6 +56,12 @@ class Cluster:
         file = folder / "platform.yaml"
         file.write_text(yaml.safe_dump({**yaml.safe_load(self.file.read_text()), **more}))
         return Cluster(self.env, file, self.namespace)
+
+    def capabilities(self) -> frozenset[str]:
+        """What the agent of every node can do."""
+        agents = json.loads(self.kubectl("-n", SYSTEM, "get", "leases", "-l", AGENT, "-o", "json").stdout)["items"]
+        told = [agent["metadata"]["annotations"][CAPABILITIES].split(",") for agent in agents]
+        return frozenset.intersection(*map(frozenset, told))
 
     def left(self, run_dir: Path | None = None) -> str:
         """What of a run, or of any, is in the job's namespace."""
