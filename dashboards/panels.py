@@ -5,12 +5,14 @@ Every query is written with `$job` and `$experiment`, so that one dashboard serv
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
 from grafana_foundation_sdk.builders import bargauge, common, prometheus, stat, statetimeline, table, timeseries
 from grafana_foundation_sdk.builders import dashboard as builders
 from grafana_foundation_sdk.cog.builder import Builder
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import common as models
 from grafana_foundation_sdk.models import dashboard
 from grafana_foundation_sdk.models import prometheus as queries
@@ -20,6 +22,8 @@ OF = 'job=~"$job", experiment=~"$experiment"'
 JOB = ("job", "label_values(torchchaos_run_info, job)")
 EXPERIMENT = ("experiment", 'label_values(torchchaos_run_info{job=~"$job"}, experiment)')
 SOURCE = dashboard.DataSourceRef(type_val="prometheus", uid="${datasource}")
+FOREIGN = ("auto", "auto_count", "auto_min", "id")
+"""What the library gives every variable and Grafana's schema does not know."""
 WIDTH = 24
 HEIGHT = 8
 
@@ -41,6 +45,9 @@ def graph(title: str, about: str, unit: str, *asks: Ask, width: int = 12) -> Pan
     """Lines over time."""
     panel = timeseries.Panel().title(title).description(about).unit(unit).datasource(SOURCE).span(width).height(HEIGHT)
     panel.fill_opacity(10).show_points(models.VisibilityMode.AUTO).min(0)
+    legend = common.VizLegendOptions().display_mode(models.LegendDisplayMode.LIST).show_legend(True)
+    panel.legend(legend.placement(models.LegendPlacement.BOTTOM).calcs([]))
+    panel.tooltip(common.VizTooltipOptions().mode(models.TooltipDisplayMode.MULTI).sort(models.SortOrder.DESCENDING))
     for target in _targets(asks):
         panel.with_target(target)
     return panel
@@ -90,7 +97,7 @@ def listing(title: str, about: str, ask: Ask, width: int = 12) -> Panel:
     options = {"excludeByName": hidden, "indexByName": {}, "renameByName": {}}
     panel.with_transformation(dashboard.DataTransformerConfig(id_val="organize", options=options))
     target = _target("A", ask).instant().format(queries.PromQueryFormat.TABLE)
-    return panel.with_target(target)
+    return panel.show_header(True).with_target(target)
 
 
 def coded(series: str, states: dict[str, int], label: str, by: str) -> str:
@@ -119,7 +126,12 @@ def board(
         made.with_row(builders.Row(row))
         for panel in panels:
             made.with_panel(panel)
-    return {"id": None, **made.build().to_json()}
+    whole = json.loads(json.dumps(made.build(), cls=JSONEncoder))
+    del whole["style"]  # Whoever looks chooses that; newer Grafana does not know it.
+    for variable in whole["templating"]["list"]:
+        for key in FOREIGN:
+            variable.pop(key, None)
+    return {"id": None, **whole}
 
 
 def faults(selector: str) -> dict[str, Any]:
