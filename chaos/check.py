@@ -7,7 +7,7 @@ needed; `chaos check` works long after it is gone.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -55,13 +55,30 @@ class Judges:
 
     def observe(self, event: AnyEvent) -> None:
         """Take one event in."""
-        history, observers = self.history, self._of_ordinary
-        if not history.go_on(event):
-            if isinstance(event, RunStarted) and history.past.begun is not None:
-                self._second = self._second or event
-            history.apply(event)
-            observers = self._observers[type(event)]
-        for observe in observers:
+        self.observe_all((event,))
+
+    def observe_all(self, events: Sequence[AnyEvent]) -> None:
+        """Take events in, in journal order."""
+        if self._of_ordinary and len(events) > 1:  # Their monitors look at the history as it is at each step.
+            for event in events:
+                self.observe(event)
+            return
+        place = 0
+        while True:
+            begun, place = place, self.history.go_on(events, place)
+            for observe in self._of_ordinary if place > begun else ():
+                observe(events[begun], self.history)
+            if place == len(events):
+                return
+            self._observe(events[place])
+            place += 1
+
+    def _observe(self, event: AnyEvent) -> None:
+        history = self.history
+        if isinstance(event, RunStarted) and history.past.begun is not None:
+            self._second = self._second or event
+        history.apply(event)
+        for observe in self._observers[type(event)]:
             observe(event, history)
 
     def broken(self) -> Finding | None:
@@ -144,8 +161,8 @@ def check(run_dir: Path) -> Verdict:
     try:
         data = msgspec.json.decode((run_dir / PLAN).read_bytes())
         judges = Judges(msgspec.convert(data, Plan), digest_of(data))
-        for event in reading.events():
-            judges.observe(event)
+        for events in reading.batches():
+            judges.observe_all(events)
     except OSError as error:
         raise BadInput(
             f"{run_dir} is not the folder of a run: {error.filename}: {error.strerror}; "

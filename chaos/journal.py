@@ -7,7 +7,8 @@ once, never opened for writing again, and a line that is torn or out of order is
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 
@@ -20,7 +21,7 @@ NAME = "journal.jsonl"
 
 FLAWS_SAID_MAX = 10
 _NEWLINE = ord("\n")
-_BUFFER_BYTES = 1 << 17
+_BATCH_BYTES = 1 << 17
 """Enough that reading a journal of a gigabyte costs little beside decoding it."""
 
 
@@ -86,27 +87,52 @@ class Reading:
         self.mixed = False
         """Events are missing, double or in another order: it is not the story that one writer wrote."""
         self._flaws_unsaid = 0
+        self._line = 0
+        self._expected_seq = 0
 
     def events(self) -> Iterator[AnyEvent]:
         """The events in order. What cannot be understood comes as `Unknown` and is a flaw."""
-        expected_seq = 0
-        with self._path.open("rb", buffering=_BUFFER_BYTES) as lines:
-            for number, line in enumerate(lines, start=1):
-                if line[-1] != _NEWLINE:
-                    self._flaw(f"line {number} is torn: the writer was cut off in the middle of it")
-                    return
-                try:
-                    event = _decode_event(line)
-                except (msgspec.MsgspecError, RecursionError) as misfit:
-                    unread = self._unread(number, line, misfit)
-                    if unread is None:
-                        continue
-                    event = unread
-                if event.seq != expected_seq:
-                    self.mixed = True
-                    self._flaw(f"line {number} has number {event.seq}, expected {expected_seq}")
-                expected_seq = event.seq + 1
-                yield event
+        return chain.from_iterable(self.batches())
+
+    def batches(self) -> Iterator[Sequence[AnyEvent]]:
+        """The same, many at once."""
+        with self._path.open("rb") as journal:
+            while lines := journal.readlines(_BATCH_BYTES):
+                yield self._at_once(lines) or list(self._one_by_one(lines))
+
+    def _at_once(self, lines: list[bytes]) -> list[AnyEvent] | None:
+        """The events of some lines, as long as nothing is wrong with any."""
+        if lines[-1][-1] != _NEWLINE:
+            return None
+        try:
+            events = [_decode_event(line) for line in lines]
+        except (msgspec.MsgspecError, RecursionError):
+            return None
+        expected_seqs = range(self._expected_seq, self._expected_seq + len(events))
+        if [event.seq for event in events] != list(expected_seqs):
+            return None
+        self._line += len(events)
+        self._expected_seq += len(events)
+        return events
+
+    def _one_by_one(self, lines: list[bytes]) -> Iterator[AnyEvent]:
+        for line in lines:
+            self._line += 1
+            if line[-1] != _NEWLINE:
+                self._flaw(f"line {self._line} is torn: the writer was cut off in the middle of it")
+                return
+            try:
+                event = _decode_event(line)
+            except (msgspec.MsgspecError, RecursionError) as misfit:
+                unread = self._unread(self._line, line, misfit)
+                if unread is None:
+                    continue
+                event = unread
+            if event.seq != self._expected_seq:
+                self.mixed = True
+                self._flaw(f"line {self._line} has number {event.seq}, expected {self._expected_seq}")
+            self._expected_seq = event.seq + 1
+            yield event
 
     def _unread(self, number: int, line: bytes, misfit: Exception) -> Unknown | None:
         """What can be told of an event that does not fit any kind of this version."""

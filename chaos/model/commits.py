@@ -136,6 +136,8 @@ class Stretch:
     last: int
     """The step of its newest commit."""
     last_s: float
+    loss: float | None = None
+    """Of the newest ordinary one."""
     incarnation: int = 0
     ahead: int = 0
     """By how much the number of its batches is ahead of the steps."""
@@ -216,7 +218,7 @@ class Stretch:
         commits.times_s.append(t_s)
         commits.digests.append(event.digest if peers is None else peers.digest)
         commits.rss_bytes.append(event.rss_bytes)
-        self.last, self.last_s = step, t_s
+        self.last, self.last_s, self.loss = step, t_s, loss
         return True
 
 

@@ -8,6 +8,7 @@ its `past`.
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from chaos.model.events import (
@@ -54,8 +55,6 @@ class Member:
     quorum_id: int | None = None
     participants: int = 0
     loss: float | None = None
-    bit: int = 0
-    """A replica's among those who committed a step."""
 
     @property
     def alive(self) -> bool:
@@ -89,9 +88,9 @@ class History:
     def __post_init__(self) -> None:
         self.members = {p.member: Member(p.member, p.role, p.node) for p in self.topology.placements}
         self._replicas = frozenset(self.topology.members("replica"))
-        for number, replica in enumerate(self.replicas):
-            replica.bit = 1 << number
-        self._everyone = sum(replica.bit for replica in self.replicas)
+        self._bits = {name: 1 << number for number, name in enumerate(sorted(self._replicas))}
+        """Replica -> what it is among those who committed a step."""
+        self._everyone = sum(self._bits.values())
 
     @property
     def now_s(self) -> float:
@@ -130,7 +129,7 @@ class History:
 
     def apply(self, event: AnyEvent) -> None:
         """Take one event in, in journal order."""
-        if self.go_on(event):
+        if self.go_on((event,)):
             return
         self.past.apply(event)
         member = self.members.get(event.member)
@@ -174,14 +173,34 @@ class History:
             case _:
                 pass
 
-    def go_on(self, event: AnyEvent) -> bool:
-        """Take an ordinary step in, as most events are; False, and nothing is done, when it is none."""
-        if not self.past.go_on(event):
-            return False
-        if (member := self.members.get(event.member)) is not None:  # It was training before.
-            member.loss = event.loss
-            self._commit(member, event.step)
-        return True
+    def go_on(self, events: Sequence[AnyEvent], place: int = 0) -> int:
+        """Take in the ordinary steps from a place on, as most events are; the place of the first event that is none."""
+        past, begun, end = self.past, place, len(events)
+        stretch_of, tally_of, bit_of = past.open.get, past.steps.tallies.get, self._bits.get
+        committers, everyone = self._committers, self._everyone
+        while place < end:
+            event = events[place]
+            stretch = stretch_of(event.member)
+            if stretch is None or type(event) is not Step:
+                break
+            step = event.step
+            peers = tally_of(step)
+            if not stretch.take(event, peers):
+                break
+            if peers is None:
+                past.steps.begin(event)
+            by = committers[step] = committers.get(step, 0) | bit_of(event.member, 0)
+            if by == everyone:
+                self._complete(step)
+            place += 1
+        if place > begun:
+            past.went_on()
+            for name, stretch in past.open.items():
+                if (member := self.members.get(name)) is not None:  # It was training before.
+                    member.state_step, member.loss = stretch.last, stretch.loss
+                    if name in self._bits and stretch.last > self.frontier:
+                        self.frontier = stretch.last
+        return place
 
     def _apply_step(self, member: Member, event: Step) -> None:
         member.activity = Activity.TRAINING
@@ -191,14 +210,19 @@ class History:
 
     def _commit(self, member: Member, step: int) -> None:
         member.state_step = step
-        if not member.bit:
+        bit = self._bits.get(member.name)
+        if bit is None:
             return
         if step > self.frontier:
             self.frontier = step
-        committers = self._committers[step] = self._committers.get(step, 0) | member.bit
-        if committers == self._everyone:
-            for done in [one for one in self._committers if one <= step]:
-                del self._committers[done]
-            unbroken = step == self.newest_common_step + 1
-            self.common_steps = self.common_steps + 1 if unbroken else 1
-            self.newest_common_step = step
+        self._committers[step] = self._committers.get(step, 0) | bit
+        if self._committers[step] == self._everyone:
+            self._complete(step)
+
+    def _complete(self, step: int) -> None:
+        """Every replica has committed the step."""
+        for done in [one for one in self._committers if one <= step]:
+            del self._committers[done]
+        unbroken = step == self.newest_common_step + 1
+        self.common_steps = self.common_steps + 1 if unbroken else 1
+        self.newest_common_step = step

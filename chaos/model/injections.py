@@ -45,6 +45,11 @@ Port = Annotated[int, Meta(ge=1, le=65535)]
 Percent = Annotated[float, Meta(ge=0.01, le=100)]
 Milliseconds = Annotated[float, Meta(gt=0, le=10_000)]
 BitRate = Annotated[int, Meta(ge=8_000, le=32_000_000_000)]
+Rail = Annotated[int, Meta(ge=0, le=63)]
+"""An RDMA port of a target, counted in the order of its devices' names."""
+
+LEASE_TTL_S = 3.0
+"""How long platforms hold an injection that is not renewed."""
 
 
 class Delete(msgspec.Struct, frozen=True, tag="delete"):
@@ -136,22 +141,89 @@ class Drop(Held, frozen=True, tag="drop"):
     percent: Percent = 100.0
 
 
-class Shape(Held, frozen=True, tag="shape"):
-    """What the target sends on one interface is held to a rate, delayed by `delay_ms` +- `jitter_ms`, or both.
+class Spread(enum.Enum):
+    """How delays lie around their middle; `jitter_ms` is the deviation of a normal one."""
 
-    Of several on one interface the lowest rate and the longest delay count. In force: the queue is read back.
+    UNIFORM = "uniform"
+    NORMAL = "normal"
+    PARETO = "pareto"
+
+
+class Shape(Held, frozen=True, tag="shape"):
+    """What the target sends (or gets: `direction`) on one interface is held to a rate, and its packets are delayed by
+    `delay_ms` +- `jitter_ms`, lost, doubled, damaged or sent ahead of others that wait.
+
+    Losses come in bursts of `loss_burst` packets on average where that is given, else one by one. Of several on one
+    interface the worst of each counts. In force: the queue is read back, but for the spread, which the kernel keeps.
     """
 
     interface: Interface
     rate_bit_s: BitRate | None = None
     delay_ms: Milliseconds | None = None
     jitter_ms: Milliseconds | None = None
+    spread: Spread = Spread.UNIFORM
+    loss_percent: Percent | None = None
+    loss_burst: Annotated[float, Meta(ge=1, le=1000)] | None = None
+    duplicate_percent: Percent | None = None
+    corrupt_percent: Percent | None = None
+    reorder_percent: Percent | None = None
+    direction: Direction = Direction.OUT
 
     def __post_init__(self) -> None:
-        if self.rate_bit_s is None and self.delay_ms is None:
-            raise ValueError("shape needs rate_bit_s, delay_ms or both")
-        if self.jitter_ms is not None and self.jitter_ms > (self.delay_ms or 0):
-            raise ValueError(f"jitter_ms {self.jitter_ms} must not exceed delay_ms {self.delay_ms}")
+        if not self.rate_bit_s and not needs_netem(self):
+            raise ValueError("shape needs rate_bit_s, delay_ms, loss_percent or another share of packets")
+        if self.direction is Direction.BOTH:
+            raise ValueError("shape has one direction, in or out: make two of it")
+        if self.spread is not Spread.UNIFORM and self.jitter_ms is None:
+            raise ValueError(f"spread {self.spread.value} needs jitter_ms")
+        if self.reorder_percent is not None and self.delay_ms is None:
+            raise ValueError("reorder_percent needs delay_ms: packets are sent ahead of those that wait")
+        if self.loss_burst is not None and (self.loss_percent is None or self.loss_percent >= 100):
+            raise ValueError("loss_burst needs a loss_percent below 100")
+        _check_delay(self.delay_ms, self.jitter_ms)
+
+
+def _check_delay(delay_ms: float | None, jitter_ms: float | None) -> None:
+    if jitter_ms is not None and jitter_ms > (delay_ms or 0):
+        raise ValueError(f"jitter_ms {jitter_ms} must not exceed delay_ms {delay_ms}")
+    if (delay_ms or 0) + (jitter_ms or 0) > LEASE_TTL_S * 1000:
+        said = f"delay_ms {delay_ms:g}" + (f" +- {jitter_ms:g}" if jitter_ms else "")
+        raise ValueError(f"{said} is longer than the lease of {LEASE_TTL_S:g} s that holds it; type less")
+
+
+class PortDown(Held, frozen=True, tag="port_down"):
+    """RDMA ports of the target go down, by the net device of each: the one of a `rail`, or all.
+
+    In force: the RDMA device says of each port that it is down.
+    """
+
+    rail: Rail | None = None
+
+
+class PortShape(Held, frozen=True, tag="port_shape"):
+    """What leaves by RDMA ports of the target is delayed or lost, where the kernel sends it (soft RoCE).
+
+    A card sends past the kernel's queues: refused. In force: the queue of each port's net device is read back.
+    """
+
+    rail: Rail | None = None
+    delay_ms: Milliseconds | None = None
+    jitter_ms: Milliseconds | None = None
+    loss_percent: Percent | None = None
+
+    def __post_init__(self) -> None:
+        if self.delay_ms is None and self.loss_percent is None:
+            raise ValueError("port_shape needs delay_ms or loss_percent")
+        _check_delay(self.delay_ms, self.jitter_ms)
+
+
+class PortGone(Held, frozen=True, tag="port_gone"):
+    """Net devices of RDMA ports, such as VFs, leave the target's namespace, and come back with all they had.
+
+    In force: the target has neither the net device nor a port that leads to one.
+    """
+
+    rail: Rail | None = None
 
 
 class CpuLimit(Held, frozen=True, tag="cpu_limit"):
@@ -183,6 +255,14 @@ class IoLimit(Held, frozen=True, tag="io_limit"):
     """
 
     bytes_s: Annotated[int, Meta(ge=1024, le=100_000_000_000)]
+
+
+class ProcessLimit(Held, frozen=True, tag="process_limit"):
+    """The target may start `more` processes and threads than it has now, no other. In force: the limit is read back."""
+
+    more: Annotated[int, Meta(ge=0, le=1_000_000)]
+    most: Annotated[int, Meta(ge=0)] | None = None
+    """What that comes to, once it is known."""
 
 
 class DiskFill(Held, frozen=True, tag="disk_fill"):
@@ -246,7 +326,9 @@ class FaultPoint(Held, frozen=True, tag="fault_point"):
 
 OneShot = Delete | Evict | Signal
 NodeInjection = NodeDown | Drain
-KernelInjection = Freeze | FreezeKubelet | LinkDown | Drop | Shape | CpuLimit | MemoryLimit | IoLimit | DiskFill
+PortInjection = PortDown | PortShape | PortGone
+GroupInjection = CpuLimit | MemoryLimit | IoLimit | ProcessLimit
+KernelInjection = Freeze | FreezeKubelet | LinkDown | Drop | Shape | PortInjection | GroupInjection | DiskFill
 HeldInjection = KernelInjection | NodeInjection | Launch | NoNames | FaultPoint
 Injection = OneShot | HeldInjection
 Lethal = OneShot | NodeInjection
@@ -262,8 +344,12 @@ def needs(injection: Injection) -> frozenset[str]:
     match injection:
         case LinkDown():
             return frozenset({"links"})
-        case Shape(delay_ms=delay_ms):
-            return frozenset({"links"} if delay_ms is None else {"links", "netem"})
+        case Shape():
+            return frozenset({"links", "netem"} if needs_netem(injection) else {"links"})
+        case PortDown() | PortGone():
+            return frozenset({"rdma"})
+        case PortShape():
+            return frozenset({"rdma", "netem"})
         case Drop():
             return frozenset({"links", "nft"})
         case Launch():
@@ -276,6 +362,8 @@ def needs(injection: Injection) -> frozenset[str]:
             return frozenset({"cgroup.memory"})
         case IoLimit():
             return frozenset({"cgroup.io"})
+        case ProcessLimit():
+            return frozenset({"cgroup.pids"})
         case DiskFill():
             return frozenset({"disk"})
         case FaultPoint():
@@ -290,6 +378,12 @@ def needs(injection: Injection) -> frozenset[str]:
             return frozenset({"moves"})
         case Delete() | Evict() | Signal():
             return frozenset()
+
+
+def needs_netem(shape: Shape) -> bool:
+    """Whether it does more than hold to a rate."""
+    harm = (shape.loss_percent, shape.duplicate_percent, shape.corrupt_percent, shape.reorder_percent)
+    return any((shape.delay_ms, *harm))
 
 
 class Proof(msgspec.Struct, frozen=True):

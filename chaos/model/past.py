@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from math import inf
 from operator import attrgetter
-from typing import TypeGuard
 
 from chaos.model.commits import Commit, Reach, Stretch, Tally, opens
 from chaos.model.events import (
@@ -112,21 +111,11 @@ class Past:
         """The run went through its phases, whether they reached their aims or not."""
         return self.ended is not None and self.ended.completed and self.broken is None
 
-    def go_on(self, event: AnyEvent) -> TypeGuard[Step]:
-        """Take an ordinary step in, as most events are; False, and nothing is done, when it is none."""
-        stretch = self.open.get(event.member)
-        if stretch is None or not isinstance(event, Step):
-            return False
-        peers = self.steps.tallies.get(event.step)
-        if not stretch.take(event, peers):
-            return False
-        if peers is None:
-            self.steps.begin(event)
+    def went_on(self) -> None:
+        """Open stretches took in ordinary steps."""
         self.ordinary = True
         self._lookup = None
-        if event.t_s > self.now_s:
-            self.now_s = event.t_s
-        return True
+        self.now_s = max(self.now_s, *(stretch.last_s for stretch in self.open.values()))
 
     def apply(self, event: AnyEvent) -> None:
         """Take in an event that is not an ordinary step."""
