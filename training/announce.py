@@ -56,8 +56,8 @@ class Trainer(Message, frozen=True, kw_only=True, tag="trainer"):
 
 
 class Beat(Message, frozen=True, kw_only=True, tag="beat"):
-    """A trainer lives: it is this replica to TorchFT, in the group of this quorum, and has waited for peers, or worked
-    by itself, for ``for_s``. ``step_s``: what its last committed step took.
+    """A trainer lives: it is this replica to TorchFT, in the group of this quorum, and has waited for its peers, or
+    done nothing at all, for ``for_s``. ``step_s``: what its last committed step took.
     """
 
     replica_id: str

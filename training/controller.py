@@ -281,10 +281,10 @@ class Controller:
             await asyncio.sleep(announce.BEAT_S)
             for key, replica_id in self._watch.silent(time.monotonic()):
                 self._tell_lost(key, replica_id)
-            for key, worked_s in self._watch.hung():
-                log.warning("%s#%d is hung: its peers wait, and it has worked for %.1f s", *key, worked_s)
+            for key, idle_s in self._watch.hung():
+                log.warning("%s#%d is hung: its peers wait, and it did nothing for %.1f s", *key, idle_s)
                 if (line := self._trainers.get(key)) is not None:
-                    line.send(announce.Exit(reason=f"peers wait, and nothing was done for {worked_s:.1f} s"))
+                    line.send(announce.Exit(reason=f"peers wait, and nothing was done for {idle_s:.1f} s"))
 
     def _tell_lost(self, lost: tuple[str, int], replica_id: str) -> None:
         """Have the others give up the exchange in which they may wait for it."""

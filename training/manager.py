@@ -148,7 +148,7 @@ class ReplicaManager(torchft.Manager):  # type: ignore[misc]
     def lose(self, replica_id: str) -> None:
         """Wait no longer for a replica in the present group. Callable from any thread."""
         self.lost.add(replica_id)
-        if self.waits.now()[0]:
+        if self.waits.waiting:
             self._give_up_lost()
 
     def joined(self, members: list[str], lost_before: set[str]) -> None:

@@ -1,27 +1,35 @@
-"""Whether the main thread of a trainer works or waits for its peers, and since when.
+"""Whether the main thread of a trainer works, waits for its peers, or does nothing, and since when.
 
-Who works while its peers wait for long is hung, or as good as that (``watch``).
+Who does nothing while its peers wait for long is hung (``watch``).
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 class Waits:
-    """Written by the main thread, read by any."""
+    """Made and written by the main thread."""
 
     def __init__(self) -> None:
         self._state = (False, time.monotonic())
+        self._clock = time.pthread_getcpuclockid(threading.get_ident())
+        self._used_s = 0.0
+        self._used_at_s = 0.0
         self.step_s = 0.0
         """What the last step took that was committed."""
+
+    @property
+    def waiting(self) -> bool:
+        return self._state[0]
 
     @contextmanager
     def for_peers(self) -> Iterator[None]:
         """Within this the thread waits; what is inside of another changes nothing."""
-        if self._state[0]:
+        if self.waiting:
             yield
             return
         self._state = (True, time.monotonic())
@@ -31,6 +39,11 @@ class Waits:
             self._state = (False, time.monotonic())
 
     def now(self) -> tuple[bool, float]:
-        """Whether it waits, and for how many seconds it has, or has not."""
+        """Whether it waits for peers, and for how many seconds; or for how many it has done nothing although it does
+        not: one that is slow uses its processor. For one thread, which asks again and again.
+        """
         waits, since_s = self._state
-        return waits, time.monotonic() - since_s
+        used_s, now_s = time.clock_gettime(self._clock), time.monotonic()
+        if used_s > self._used_s:
+            self._used_s, self._used_at_s = used_s, now_s
+        return waits, now_s - (since_s if waits else max(since_s, self._used_at_s))

@@ -1,7 +1,7 @@
 """What the controller makes of the beats of trainers: who is silent, and who keeps its peers waiting.
 
 A silent trainer may be frozen, cut off or dead; whichever it is, its peers need not wait for it in the exchange that
-they are in. One that beats and works by itself while a peer of its group waits is hung. The lighthouse knows nothing of
+they are in. One that beats and does nothing while a peer of its group waits is hung. The lighthouse knows nothing of
 either: TorchFT's heartbeats come from a thread of their own.
 Pure: the caller says what time it is, and looks often. A look that comes late counts for no silence.
 """
@@ -58,7 +58,7 @@ class Watch:
                 yield key, known.beat.replica_id
 
     def hung(self) -> Iterator[tuple[Key, float]]:
-        """Those that keep a peer waiting for too long, each once, and for how long they have worked.
+        """Those that keep a peer waiting for too long, each once, and for how long they have done nothing.
 
         Where steps are slow for all, that is longer.
         """
@@ -71,7 +71,7 @@ class Watch:
         }
         for key, known in self._heard.items():
             beat = known.beat
-            works = not beat.waits and beat.for_s > limit_s
-            if works and beat.quorum_id in waiting and not (known.silent or known.condemned):
+            idle = not beat.waits and beat.for_s > limit_s
+            if idle and beat.quorum_id in waiting and not (known.silent or known.condemned):
                 known.condemned = True
                 yield key, beat.for_s
