@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from chaos.agent.linux.cgroups import CpuV1, CpuV2, IoV1, IoV2, MemoryV1, MemoryV2
+from chaos.agent.linux.cgroups import CpuV1, CpuV2, IoV1, IoV2, MemoryV1, MemoryV2, Pids
 from chaos.agent.linux.disks import Filling
 from chaos.agent.linux.drops import Table
 from chaos.agent.linux.freeze import Freezer, Processes
 from chaos.agent.linux.links import Cable
+from chaos.agent.linux.rails import Rails
 from chaos.agent.linux.resource import NotInForce, Resource
 from chaos.agent.linux.trace import Stopped
 from chaos.agent.linux.traffic import Queue
 from chaos.agent.wire import Grant
 from chaos.model.injections import (
     CpuLimit,
+    Direction,
     DiskFill,
     Drop,
     Freeze,
@@ -21,6 +23,10 @@ from chaos.model.injections import (
     IoLimit,
     LinkDown,
     MemoryLimit,
+    PortDown,
+    PortGone,
+    PortShape,
+    ProcessLimit,
     Shape,
 )
 from chaos.model.site import Namespace, Nic, Site
@@ -34,8 +40,13 @@ def resource(grant: Grant) -> Resource:
             return Cable(_nic(site, interface))
         case Drop():
             return Table(_namespace(site))
-        case Shape(interface=interface):
-            return Queue(_nic(site, interface).link)
+        case Shape(interface=interface, direction=direction):
+            nic = _nic(site, interface)
+            if direction is Direction.IN and nic.peer:  # What reaches the target is what its cable's far end sends.
+                return Queue(nic.peer, Direction.OUT)
+            return Queue(nic.link, direction)
+        case PortDown() | PortShape() | PortGone():
+            return Rails(_namespace(site))
         case CpuLimit():
             return CpuV1(site.groups["cpu"]) if "cpu" in site.groups else CpuV2(_unified(site, "cpu"))
         case MemoryLimit():
@@ -43,6 +54,8 @@ def resource(grant: Grant) -> Resource:
         case IoLimit():
             folder = site.disk or _folder(site)
             return IoV1(site.groups["blkio"], folder) if "blkio" in site.groups else IoV2(_unified(site, "io"), folder)
+        case ProcessLimit():
+            return Pids(site.groups["pids"] if "pids" in site.groups else _unified(site, "pids"))
         case Freeze():
             return Freezer(site.unified) if site.unified else Processes(site)
         case FreezeKubelet():
@@ -61,7 +74,7 @@ def _nic(site: Site, interface: Interface) -> Nic:
 
 def _namespace(site: Site) -> Namespace:
     if site.process is None:
-        raise NotInForce(f"{site.name} is a node, whose packets are bridged past drop rules: aim at its members")
+        raise NotInForce(f"{site.name} is a node, whose members have namespaces of their own: aim at its members")
     if not site.nics:
         raise NotInForce(f"{site.name} has no network namespace of its own")
     return next(iter(site.nics.values())).link.namespace

@@ -1,4 +1,4 @@
-"""Limits on CPU time, memory and I/O by cgroup, version 1 and version 2.
+"""Limits on CPU time, memory, I/O and processes by cgroup, version 1 and version 2.
 
 A limit is one or two files of a group. What they held before is kept as text and written back. Of several leases the
 lowest limit counts, and none is ever raised above what was there before.
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from chaos.agent.linux.resource import Gone, Lease, NotInForce, Resource, State
 from chaos.agent.wire import Grant
-from chaos.model.injections import CpuLimit, IoLimit, MemoryLimit
+from chaos.model.injections import CpuLimit, IoLimit, MemoryLimit, ProcessLimit
 
 _PAGE_BYTES = 4096
 _V1_UNLIMITED = 0x7FFFFFFFFFFFF000
@@ -55,8 +55,18 @@ class Limit(Resource):
         return self.evidence()
 
     def read(self, name: str) -> str:
-        with open(f"{self._group}/{name}") as file:
-            return file.read().strip()
+        try:
+            with open(f"{self._group}/{name}") as file:
+                return file.read().strip()
+        except FileNotFoundError as error:
+            raise NotInForce(self._not_delegated(name)) from error
+
+    def _not_delegated(self, name: str) -> str:
+        if not os.path.isdir(self._group):
+            return f"there is no cgroup {self._group}"
+        controller, parent = name.partition(".")[0], os.path.dirname(self._group)
+        remedy = f"as root: echo +{controller} > {parent}/cgroup.subtree_control"
+        return f"cgroup {self._group} has no {name}: the controller {controller} is not delegated to it; {remedy}"
 
     def write(self, name: str, text: str) -> None:
         try:
@@ -70,6 +80,26 @@ class Limit(Resource):
         """A value of a file of `field value` lines."""
         fields = dict(line.split(maxsplit=1) for line in self.read(name).splitlines())
         return int(fields.get(field, 0))
+
+
+class Pids(Limit):
+    """The same file in both versions."""
+
+    names = ("pids.max",)
+
+    def narrow(self, grant: Grant) -> Grant:
+        wish = grant.injection
+        assert isinstance(wish, ProcessLimit)
+        narrowed = ProcessLimit(wish.target, wish.more, int(self.read("pids.current")) + wish.more)
+        return Grant(grant.lease, grant.ttl_s, narrowed, grant.site, grant.peers)
+
+    def wanted(self, leases: Sequence[Lease], before: State) -> State:
+        wishes = [lease.grant.injection for lease in leases]
+        limits = [wish.most or 0 for wish in wishes if isinstance(wish, ProcessLimit)]
+        return {"pids.max": str(min([*limits, *(int(old) for old in before.values() if old != "max")]))}
+
+    def evidence(self) -> str:
+        return f"pids.max {self.read('pids.max')}, {self.read('pids.current')} processes and threads now"
 
 
 def _cores(leases: Sequence[Lease]) -> float:

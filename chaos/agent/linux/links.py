@@ -12,7 +12,7 @@ import base64
 import socket
 import struct
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from chaos.agent.linux import netlink
 from chaos.agent.linux.namespaces import inside
@@ -43,28 +43,39 @@ class Cable(Resource):
     def before(self) -> State:
         with inside(self._end.namespace), Netlink() as kernel:
             end = find(kernel, self._end)
-            saved = [base64.b64encode(m.kind.to_bytes(2) + m.body).decode() for m in _forgotten(kernel, end.number)]
-            return {"index": str(end.number), "up": str(end.up), "saved": " ".join(saved)}
+            saved = keep(forgotten(kernel, end.number))
+            return {"index": str(end.number), "up": str(end.up), "saved": saved}
 
     def settle(self, leases: Sequence[Lease], before: State) -> str:
         up = not leases and before["up"] == str(True)
-        saved = [base64.b64decode(text) for text in before["saved"].split()]
         with inside(self._end.namespace), Netlink() as kernel:
             index = find(kernel, self._end, before["index"]).number
             netlink.set_up(kernel, index, up)
-            for raw in saved if up else ():
-                kernel.ask(int.from_bytes(raw[:2]), raw[2:], netlink.CREATE | netlink.REPLACE)
+            saved = say_again(kernel, before["saved"]) if up else 0
             end = find(kernel, self._end)
         if end.up != up:
             raise NotInForce(f"{self._end.interface} did not go {_word(up)}")
         if not self._nic.peer:
-            given_back = f", {len(saved)} addresses, routes and neighbours given back" if up else ""
+            given_back = f", {saved} addresses, routes and neighbours given back" if up else ""
             return f"{self._end.interface} is {_word(up)}, carrier {end.carrier:d}{given_back}"
         with inside(self._nic.link.namespace), Netlink() as kernel:
             carrier = find(kernel, self._nic.link).carrier
         if carrier and not up:
             raise NotInForce(f"{self._nic.link.interface} has its carrier although its peer is down")
         return f"{self._nic.link.interface} has carrier {carrier:d}, its peer {self._end.interface} is {_word(up)}"
+
+
+def keep(messages: Iterable[Message]) -> str:
+    """As text, for a ledger."""
+    return " ".join(base64.b64encode(m.kind.to_bytes(2) + m.body).decode() for m in messages)
+
+
+def say_again(kernel: Netlink, kept: str) -> int:
+    """Tell the kernel what was kept; how many messages that were."""
+    messages = [base64.b64decode(text) for text in kept.split()]
+    for raw in messages:
+        kernel.ask(int.from_bytes(raw[:2]), raw[2:], netlink.CREATE | netlink.REPLACE)
+    return len(messages)
 
 
 def find(kernel: Netlink, link: Link, index: str | None = None) -> netlink.Interface:
@@ -79,12 +90,15 @@ def _word(up: bool) -> str:
     return "up" if up else "down"
 
 
-def _forgotten(kernel: Netlink, index: int) -> Iterator[Message]:
-    """What the kernel forgets of an interface that goes down, in the order in which to say it again."""
-    for message in kernel.ask(_GETADDR, _ADDRESS.pack(socket.AF_INET6, 0, 0, 0, 0), DUMP):
-        found = attributes(message.body, _ADDRESS.size)
-        if _ADDRESS.unpack_from(message.body)[4] == index and found.get(_IFA_PROTO) != _KERNEL_MADE:
-            yield Message(message.kind, _without_search(message.body))
+def forgotten(kernel: Netlink, index: int, moved: bool = False) -> Iterator[Message]:
+    """What the kernel forgets of an interface that goes down, in the order in which to say it again; of one that is
+    moved to another namespace, its IPv4 addresses too.
+    """
+    for family in (socket.AF_INET, socket.AF_INET6) if moved else (socket.AF_INET6,):
+        for message in kernel.ask(_GETADDR, _ADDRESS.pack(family, 0, 0, 0, 0), DUMP):
+            found = attributes(message.body, _ADDRESS.size)
+            if _ADDRESS.unpack_from(message.body)[4] == index and found.get(_IFA_PROTO) != _KERNEL_MADE:
+                yield Message(message.kind, _without_search(message.body))
     for message in kernel.ask(_GETNEIGH, _NEIGHBOUR.pack(0, 0, 0, 0, 0), DUMP):
         _family, interface, state, _flags, _type = _NEIGHBOUR.unpack_from(message.body)
         if interface == index and state & _NUD_PERMANENT:

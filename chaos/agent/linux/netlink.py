@@ -94,7 +94,7 @@ def attributes(body: bytes, at: int) -> dict[int, bytes]:
 
 _LINK = struct.Struct("=BxHiII")
 _NEWLINK, _GETLINK = 16, 18
-_IFLA_IFNAME, _IFLA_LINK, _IFLA_CARRIER = 3, 5, 33
+_IFLA_IFNAME, _IFLA_LINK, _IFLA_NET_NS_FD, _IFLA_CARRIER, _IFLA_NEW_IFINDEX = 3, 5, 28, 33, 49
 _IFF_UP = 1
 
 
@@ -123,3 +123,17 @@ def interface(netlink: Netlink, name: str) -> Interface | None:
 
 def set_up(netlink: Netlink, index: int, up: bool) -> None:
     netlink.ask(_NEWLINK, _LINK.pack(0, 0, index, _IFF_UP if up else 0, _IFF_UP))
+
+
+def move(netlink: Netlink, index: int, namespace: int, name: str, new_index: int = 0) -> None:
+    """To the namespace behind an open file, under a name and, if given, a number there; it is down then."""
+    body = _LINK.pack(0, 0, index, 0, 0) + attribute(_IFLA_IFNAME, name.encode() + b"\0")
+    body += attribute(_IFLA_NET_NS_FD, namespace.to_bytes(4, sys.byteorder))
+    if new_index:
+        body += attribute(_IFLA_NEW_IFINDEX, new_index.to_bytes(4, sys.byteorder))
+    netlink.ask(_NEWLINK, body)
+
+
+def rename(netlink: Netlink, index: int, name: str) -> None:
+    """The interface must be down."""
+    netlink.ask(_NEWLINK, _LINK.pack(0, 0, index, 0, 0) + attribute(_IFLA_IFNAME, name.encode() + b"\0"))

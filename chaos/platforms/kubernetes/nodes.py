@@ -21,6 +21,7 @@ from chaos.model.injections import (
     IoLimit,
     LinkDown,
     MemoryLimit,
+    ProcessLimit,
     Proof,
     Shape,
 )
@@ -164,6 +165,8 @@ def part(injection: HeldInjection, member: str, of: int) -> HeldInjection:
             changes["limit_bytes"] = limit // of
         case IoLimit(bytes_s=rate):
             changes["bytes_s"] = rate // of
+        case ProcessLimit(more=more):
+            changes["more"] = more // of
         case Shape(rate_bit_s=int(rate)):
             changes["rate_bit_s"] = rate // of
     return msgspec.structs.replace(injection, **changes)

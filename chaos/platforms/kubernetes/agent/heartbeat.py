@@ -9,6 +9,7 @@ import shutil
 import anyio
 import msgspec
 
+from chaos.agent.linux import rdma
 from chaos.platforms.kubernetes.agent import machine
 from chaos.platforms.kubernetes.agent.facts import FACTS, facts
 from chaos.platforms.kubernetes.client import Kube, KubeError
@@ -18,7 +19,7 @@ from chaos.platforms.local import cgroups
 
 BEAT_S = 2.0
 """Often, since a runner that has just begun learns the node's clock from it."""
-_LIMITS = {"cpu": "cpu", "memory": "memory", "io": "io", "blkio": "io"}
+_LIMITS = {"cpu": "cpu", "memory": "memory", "io": "io", "blkio": "io", "pids": "pids"}
 """What controllers of either version limit."""
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,8 @@ def capabilities() -> frozenset[str]:
         found |= {"kubelet", "nodes"}
     if os.path.isdir("/sys/module/sch_netem"):
         found.add("netem")
+    if rdma.ports():
+        found.add("rdma")
     for hierarchy in cgroups.hierarchies():
         if os.access(hierarchy.mount, os.W_OK):
             found |= {f"cgroup.{_LIMITS[name]}" for name in hierarchy.controllers if name in _LIMITS}

@@ -14,14 +14,23 @@ from pathlib import Path
 
 from chaos.agent.linux.freeze import members, started
 from chaos.agent.linux.resource import NotInForce
-from chaos.model.injections import Drop, Interface, KernelInjection, LinkDown, Shape
+from chaos.model.injections import (
+    Drop,
+    Interface,
+    KernelInjection,
+    LinkDown,
+    PortDown,
+    PortGone,
+    PortShape,
+    Shape,
+)
 from chaos.model.site import Link, MainProcess, Namespace, Nic, Site
 from chaos.platforms.kubernetes.entry import SCRATCH
 from chaos.platforms.kubernetes.order import Target
 
 _ALL_PODS = re.compile(r"^(.*?/kubepods[^/]*)/")
 _A_POD = re.compile(r"pod[0-9a-f]{8}[-_]")
-_CONTROLLERS = ("cpu", "memory", "blkio")
+_CONTROLLERS = ("cpu", "memory", "blkio", "pids")
 _OWN_ONLY = "blkio"
 """Version 1 of it holds for the processes of a group and not for those of groups below: the container's own is set."""
 _ON_DISK = "/etc/hosts"
@@ -102,7 +111,7 @@ def _roles(injection: KernelInjection) -> tuple[Interface, ...]:
     match injection:
         case LinkDown(interface=interface) | Shape(interface=interface):
             return (interface,)
-        case Drop():
+        case Drop() | PortDown() | PortShape() | PortGone():
             return (Interface.CONTROL,)  # Any one leads to the pod's network namespace.
     return ()
 
