@@ -16,6 +16,7 @@ import pytest
 
 from chaos.model.injections import (
     CpuLimit,
+    Direction,
     DiskFill,
     Drop,
     Freeze,
@@ -25,10 +26,16 @@ from chaos.model.injections import (
     KernelInjection,
     LinkDown,
     MemoryLimit,
+    PortDown,
+    PortGone,
+    PortShape,
+    ProcessLimit,
     Shape,
+    Spread,
 )
 from chaos.model.site import Nic, Site
-from tests.agent.conftest import SLOW, Pod, apart, processes_of, refused, run_in
+from tests.agent.grounds import POD, RAILS
+from tests.agent.pods import FIRST, SLOW, Pod, apart, processes_of, refused, run_in
 
 TARGET = "replica-0"
 MIB = 1 << 20
@@ -38,12 +45,16 @@ Seen = dict[str, str]
 
 @dataclass(frozen=True)
 class Case:
-    """`at` turns the pod's site into the one to use; `missing` says what this machine lacks for the case."""
+    """`at` turns the pod's site into the one to use; `missing` says what this machine lacks for the case.
+
+    `ground` is what it is tried on: a pod with namespaces and groups, or one with RDMA ports.
+    """
 
     name: str
     injection: KernelInjection
     at: Callable[[Site], Site] = lambda site: site
     missing: Callable[[], str] = lambda: ""
+    ground: str = POD
     timed: bool = False
     """Whether the kernel ends it by itself when the agent is gone."""
 
@@ -81,6 +92,14 @@ def _no_disk() -> str:
     return "" if Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}").exists() else "a disk below /"
 
 
+def no_rdma() -> str:
+    return "" if FIRST else "a network namespace in which soft RoCE works (TORCHCHAOS_TEST_FIRST)"
+
+
+def shape(**how: object) -> Shape:
+    return Shape(TARGET, Interface.DATA, **how)  # type: ignore[arg-type]
+
+
 CASES = (
     Case("link-down-by-peer", LinkDown(TARGET, Interface.CONTROL)),
     Case("link-down-itself", LinkDown(TARGET, Interface.CONTROL), at=without_peers),
@@ -88,13 +107,27 @@ CASES = (
     Case("loss-on-ports", Drop(TARGET, ports=(80, 443), percent=5), missing=no_nft, timed=True),
     Case("rate", Shape(TARGET, Interface.DATA, rate_bit_s=10_000_000)),
     Case("delay", Shape(TARGET, Interface.DATA, delay_ms=20, jitter_ms=5), missing=no_netem),
-    Case("rate-and-delay", Shape(TARGET, Interface.DATA, rate_bit_s=10_000_000, delay_ms=20), missing=no_netem),
+    Case("rate-and-delay", shape(rate_bit_s=10_000_000, delay_ms=20), missing=no_netem),
+    Case("delay-normal", shape(delay_ms=20, jitter_ms=5, spread=Spread.NORMAL), missing=no_netem),
+    Case("rate-in", shape(rate_bit_s=10_000_000, direction=Direction.IN)),
+    Case("delay-in-no-peer", shape(delay_ms=20, direction=Direction.IN), at=without_peers, missing=no_netem),
+    Case("loss", shape(loss_percent=5), missing=no_netem),
+    Case("loss-in-bursts", shape(loss_percent=5, loss_burst=10), missing=no_netem),
+    Case("duplicate", shape(duplicate_percent=5), missing=no_netem),
+    Case("corrupt", shape(corrupt_percent=5), missing=no_netem),
+    Case("reorder", shape(delay_ms=5, reorder_percent=10), missing=no_netem),
     Case("freeze", Freeze(TARGET)),
     Case("freeze-kubelet", FreezeKubelet(TARGET), timed=True),
     Case("cpu-limit", CpuLimit(TARGET, 0.5)),
     Case("memory-limit", MemoryLimit(TARGET, limit_bytes=64 * MIB)),
     Case("memory-limit-kill", MemoryLimit(TARGET, limit_bytes=64 * MIB, kill=True)),
     Case("io-limit", IoLimit(TARGET, MIB), at=_on_disk, missing=_no_disk),
+    Case("process-limit", ProcessLimit(TARGET, 3)),
+    Case("port-down", PortDown(TARGET, 0), missing=no_rdma, ground=RAILS),
+    Case("all-ports-down", PortDown(TARGET), missing=no_rdma, ground=RAILS),
+    Case("port-delay", PortShape(TARGET, 0, delay_ms=20), missing=no_rdma, ground=RAILS),
+    Case("port-loss", PortShape(TARGET, 0, loss_percent=5), missing=no_rdma, ground=RAILS),
+    Case("port-gone", PortGone(TARGET, 0), missing=no_rdma, ground=RAILS),
     Case("disk-fill", DiskFill(TARGET, MIB), timed=True),
 )
 
@@ -115,16 +148,14 @@ def look(pod: Pod) -> Seen:
     """All of a pod that an injection could change, as the usual programs and files show it."""
     seen = {}
     for where, process in (("pod", pod.main), ("node", pod.node)):
-        shown = run_in(process.pid, "ip", "-o", "-batch", "-", text=_SHOWN)
-        seen[f"{where}: ip"] = "\n".join(sorted(shown.splitlines()))
-        seen[f"{where}: tc"] = run_in(process.pid, "tc", "qdisc", "show")
-        if not no_nft():
-            seen[f"{where}: nft"] = run_in(process.pid, "nft", "list", "ruleset")
+        parts = run_in(process.pid, "sh", "-c", _LOOK).split(_CUT)
+        for what, part in zip(("ip", "tc", "nft", "rdma"), parts, strict=True):
+            seen[f"{where}: {what}"] = "\n".join(sorted(part.splitlines())) if what in ("ip", "rdma") else part
     for group in pod.groups:
         for path in sorted(Path(group).iterdir()):
             if path.name in _LIMITS:
                 seen[str(path)] = path.read_text()
-    for pid in processes_of(pod):
+    for pid in processes_of(pod) if pod.groups else ():
         seen[f"process {pid}"] = (
             "stopped" if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2][1] in "Tt" else ""
         )
@@ -133,11 +164,26 @@ def look(pod: Pod) -> Seen:
     return seen
 
 
-_SHOWN = "link show\naddr show\nroute show table all\nneigh show nud permanent\n"
+_CUT = "--cut--\n"
+_LOOK = f"""
+echo 'link show
+addr show
+route show table all
+neigh show nud permanent' | ip -o -batch -
+printf -- '{_CUT}'
+tc qdisc show
+for side in root ingress egress; do
+    for link in $(ls /proc/sys/net/ipv4/conf); do tc filter show dev $link $side 2>/dev/null; done
+done
+printf -- '{_CUT}'
+{"true" if no_nft() else "nft list ruleset"}
+printf -- '{_CUT}'
+{"rdma link show" if FIRST else "true"}
+"""
 _LIMITS = {
     *("cpu.cfs_quota_us", "memory.limit_in_bytes", "memory.oom_control"),
     *("blkio.throttle.read_bps_device", "blkio.throttle.write_bps_device"),
-    *("cpu.max", "memory.max", "memory.high", "io.max", "cgroup.freeze"),
+    *("cpu.max", "memory.max", "memory.high", "io.max", "cgroup.freeze", "pids.max"),
 }
 
 

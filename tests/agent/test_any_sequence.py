@@ -25,7 +25,7 @@ from chaos.agent.client import Refused
 from chaos.agent.wire import TTL_S_MAX, TTL_S_MIN, State
 from chaos.model.injections import CpuLimit, Drop, Freeze, Interface, KernelInjection, LinkDown, Shape
 from tests.agent.cases import TARGET, no_nft
-from tests.agent.conftest import Agent, Pod, processes_of, run_in, wait_for
+from tests.agent.pods import Agent, Pod, processes_of, run_in, wait_for
 
 EXAMPLES = int(os.environ.get("TORCHCHAOS_EXAMPLES", "8"))
 STEPS = 10
@@ -156,6 +156,7 @@ def quota(pod: Pod) -> int:
     return 0 if text == "max" else int(text) // 1000
 
 
+@pytest.mark.kernel
 def test_any_sequence(agent: Agent, pod: Pod) -> None:
     run_state_machine_as_test(
         lambda: Sequence(agent, pod),

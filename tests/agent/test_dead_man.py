@@ -6,14 +6,17 @@ import random
 
 import pytest
 
-from tests.agent.conftest import Agent, Pod
+from tests.agent.grounds import Grounds
+from tests.agent.pods import SLOW, Agent
 from tests.agent.trials import VICTIMS, trial
 
-TRIALS = 3
+TRIALS = 3 if SLOW == 1 else 1
 
 
-@pytest.mark.parametrize("victim", VICTIMS)
-def test_nothing_is_left(agent: Agent, pod: Pod, victim: str) -> None:
+@pytest.mark.parametrize(
+    "victim", [pytest.param(one, marks=[pytest.mark.kernel] if one == "agent" else []) for one in VICTIMS]
+)
+def test_nothing_is_left(agent: Agent, grounds: Grounds, victim: str) -> None:
     for number in range(TRIALS):
-        done = trial(agent, pod, victim, random.Random(f"{victim} {number}"))
+        done = trial(agent, grounds, victim, random.Random(f"{victim} {number}"))
         assert done.held and not done.left

@@ -30,14 +30,16 @@ from tests.agent.cases import (
     usable,
     without_peers,
 )
-from tests.agent.conftest import WAIT_S, Agent, Pod, run_in, wait_for
+from tests.agent.grounds import Grounds
+from tests.agent.pods import WAIT_S, Agent, Pod, run_in, wait_for
 
 needs_nft = pytest.mark.skipif(bool(no_nft()), reason="needs the nft program")
 
 
+@pytest.mark.kernel
 @pytest.mark.parametrize("case", parameters())
-def test_in_force_then_reverted(agent: Agent, pod: Pod, case: Case) -> None:
-    usable(case)
+def test_in_force_then_reverted(agent: Agent, grounds: Grounds, case: Case) -> None:
+    pod = grounds[usable(case).ground]
     before = look(pod)
     evidence = agent.grant(case.at(pod.site), case.injection)
     assert any(letter.isdigit() for letter in evidence), "evidence has numbers"
@@ -139,6 +141,7 @@ def program(pod: Pod, text: str) -> Iterator[subprocess.Popen[bytes]]:
         child.communicate()
 
 
+@pytest.mark.kernel
 def test_a_cpu_limit_throttles(agent: Agent, pod: Pod) -> None:
     agent.grant(pod, CpuLimit(TARGET, 0.05))
     with program(pod, "print(flush=True)\nwhile True: pass"):
@@ -156,12 +159,14 @@ while True:
 """
 
 
+@pytest.mark.kernel
 def test_a_memory_limit_kills(agent: Agent, pod: Pod) -> None:
     with program(pod, GROWING) as child:
         agent.grant(pod, MemoryLimit(TARGET, limit_bytes=32 * MIB, kill=True))
         assert child.wait(WAIT_S) == -signal.SIGKILL
 
 
+@pytest.mark.kernel
 def test_a_memory_limit_without_a_kill_holds_up(agent: Agent, pod: Pod) -> None:
     with program(pod, GROWING) as child:
         agent.grant(pod, MemoryLimit(TARGET, share_of_used=1.0))
@@ -175,6 +180,7 @@ def test_a_memory_limit_without_a_kill_holds_up(agent: Agent, pod: Pod) -> None:
         wait_for("it grows again", lambda: child.stdout and int(child.stdout.readline()) > grown + 20)
 
 
+@pytest.mark.kernel
 def test_a_memory_limit_that_cannot_be_reached_is_refused(agent: Agent, pod: Pod) -> None:
     before = look(pod)
     with program(pod, f"held = bytearray({32 * MIB})\nprint(flush=True)\nimport time\ntime.sleep(600)"):

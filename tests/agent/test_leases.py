@@ -17,7 +17,8 @@ from chaos.agent.client import Refused
 from chaos.agent.wire import Grant, State
 from chaos.model.injections import CpuLimit, Drop, Freeze, Interface, KernelInjection, LinkDown, MemoryLimit, Shape
 from tests.agent.cases import MIB, TARGET, Case, difference, give_back_seen, look, no_nft, parameters, usable
-from tests.agent.conftest import SLOW, WAIT_S, Agent, Pod, make_pod, run_in, started_agent, wait_for
+from tests.agent.grounds import Grounds
+from tests.agent.pods import SLOW, WAIT_S, Agent, Pod, make_pod, run_in, started_agent, wait_for
 from tests.agent.trials import cases
 
 needs_nft = pytest.mark.skipif(bool(no_nft()), reason="needs the nft program")
@@ -105,8 +106,8 @@ def test_a_limit_is_never_raised(agent: Agent, pod: Pod) -> None:
 
 
 @pytest.mark.parametrize("case", parameters())
-def test_after_a_crash_of_the_agent_everything_is_given_back(agent: Agent, pod: Pod, case: Case) -> None:
-    usable(case)
+def test_after_a_crash_of_the_agent_everything_is_given_back(agent: Agent, grounds: Grounds, case: Case) -> None:
+    pod = grounds[usable(case).ground]
     before = look(pod)
     agent.grant(case.at(pod.site), case.injection, ttl_s=TTL_S)
     agent.kill()

@@ -31,7 +31,7 @@ from chaos.model.injections import (
 )
 from chaos.model.site import Link, MainProcess, Namespace, Nic, Site
 from tests.agent.cases import TARGET, difference, look, no_netem
-from tests.agent.conftest import Agent, Pod, apart, namespace, run_in, started_agent
+from tests.agent.pods import Agent, Pod, apart, namespace, run_in, started_agent
 
 
 def ask(agent: Agent, line: bytes) -> dict[str, object]:
@@ -136,14 +136,14 @@ LINK = LinkDown(TARGET, Interface.CONTROL)
         (lambda _a, p: msgspec.structs.replace(p.site, process=MainProcess(p.main.pid, 5)), LINK, "is not alive"),
         (at(nics={}), LINK, "replica-0 has no control interface"),
         (at(nics=in_namespace(Namespace("/proc/self/ns/none", 5))), LINK, "network namespace 5 is gone"),
-        (at(process=None), Drop(TARGET), "is a node, whose packets are bridged past drop rules"),
+        (at(process=None), Drop(TARGET), "is a node, whose members have namespaces of their own"),
         (at(groups={}, unified=None), CpuLimit(TARGET, 0.1), "no cgroup with the controller cpu"),
         (at(groups={}, unified=None), Freeze(TARGET), "neither a cgroup nor a pid namespace"),
         (at(folder=None), DiskFill(TARGET, 0), "no folder for disk faults"),
         (at(folder="/"), DiskFill(TARGET, 0), "on the machine's own disk"),
         (at(folder="/dev/shm"), DiskFill(TARGET, 0), "is in memory, of which filling it would take more than half"),
         (at(folder="/proc"), IoLimit(TARGET, 1024), "on no disk that could be slowed"),
-        (at(groups={"cpu": "/sys/fs/cgroup/none"}), CpuLimit(TARGET, 0.1), "No such file or directory"),
+        (at(groups={"cpu": "/sys/fs/cgroup/none"}), CpuLimit(TARGET, 0.1), "there is no cgroup /sys/fs/cgroup/none"),
     ],
 )
 def test_targets(
@@ -182,7 +182,7 @@ def test_a_queue_of_someone_else(agent: Agent) -> None:
         run_in(bystander.pid, "tc", "qdisc", "add", "dev", "lo", "root", "handle", "1:", "htb")
         nics = {Interface.DATA: Nic(Link(namespace(bystander.pid), "lo"))}
         site = Site(TARGET, 1, own_process(bystander.pid), nics)
-        with pytest.raises(Refused, match="a queue of someone else's at its root: htb"):
+        with pytest.raises(Refused, match="this kernel has no .*, which a detour needs: as root, modprobe"):
             agent.grant(site, Shape(TARGET, Interface.DATA, rate_bit_s=1_000_000))
         assert "htb 1:" in run_in(bystander.pid, "tc", "qdisc", "show", "dev", "lo")
 

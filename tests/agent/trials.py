@@ -6,6 +6,7 @@ import multiprocessing
 import random
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from chaos.agent.client import AgentLost
 from chaos.agent.wire import TTL_S_MIN, Grant
 from chaos.model.injections import Interface, LinkDown
 from tests.agent.cases import CASES, TARGET, Case, Seen, difference, look, without_peers
-from tests.agent.conftest import SLOW, WAIT_S, Agent, Pod, wait_for
+from tests.agent.grounds import Grounds
+from tests.agent.pods import SLOW, WAIT_S, Agent, Pod, wait_for
 
 VICTIMS = ("client", "agent", "client and agent")
 TTL_S = TTL_S_MIN * SLOW
@@ -46,11 +48,12 @@ class Trial:
     over_s: float = 0.0
 
 
-def trial(agent: Agent, pod: Pod, victim: str, chance: random.Random) -> Trial:
-    """One trial. The moment may also fall into a grant, or between two renewals."""
-    before = look(pod)
-    all_cases = chance.sample(cases(), k=len(cases()))
-    grants = [Grant(case.name, TTL_S, case.injection, case.at(pod.site)) for case in all_cases]
+def trial(agent: Agent, grounds: Grounds, victim: str, chance: random.Random, of: Sequence[Case] = ()) -> Trial:
+    """One trial, of all cases if none are given. The moment may also fall into a grant, or between two renewals."""
+    all_cases = chance.sample(of or cases(), k=len(of or cases()))
+    pods = {case.ground: grounds[case.ground] for case in all_cases}
+    before = _look(pods)
+    grants = [Grant(case.name, TTL_S, case.injection, case.at(pods[case.ground].site)) for case in all_cases]
     held: multiprocessing.SimpleQueue[str] = _fork.SimpleQueue()
     client = _fork.Process(target=_hold_all, args=(agent.socket, grants, held), daemon=True)
     client.start()
@@ -67,7 +70,7 @@ def trial(agent: Agent, pod: Pod, victim: str, chance: random.Random) -> Trial:
     while not held.empty():
         done.held.append(held.get())
     if "agent" in victim:
-        wait_for("what the kernel ends by itself", lambda: _timed_are_over(pod, before))
+        wait_for("what the kernel ends by itself", lambda: _timed_are_over(_look(pods), before))
         agent.start()
     else:
         wait_for("all leases to end", lambda: not agent.status())
@@ -76,7 +79,7 @@ def trial(agent: Agent, pod: Pod, victim: str, chance: random.Random) -> Trial:
     client.join(WAIT_S)
     wait_for("a client's last word", lambda: not agent.status())
     deadline = time.monotonic() + SETTLE_S
-    while (left := difference(before, look(pod))) and time.monotonic() < deadline:
+    while (left := difference(before, _look(pods))) and time.monotonic() < deadline:
         pass
     done.left = left | dict.fromkeys(agent.entries(), "in the ledger")
     return done
@@ -101,9 +104,12 @@ def _hold_all(socket: Path, grants: list[Grant], held: multiprocessing.SimpleQue
     anyio.run(main)
 
 
-def _timed_are_over(pod: Pod, before: Seen) -> bool:
-    now = look(pod)
-    return "expires" not in now.get("pod: nft", "") and now["free"] == before["free"]
+def _look(pods: dict[str, Pod]) -> Seen:
+    return {f"{ground} {what}": seen for ground, pod in pods.items() for what, seen in look(pod).items()}
+
+
+def _timed_are_over(now: Seen, before: Seen) -> bool:
+    return "expires" not in now.get("pod pod: nft", "") and now.get("pod free") == before.get("pod free")
 
 
 def table(trials: list[Trial]) -> str:

@@ -11,7 +11,8 @@ import argparse
 import random
 import sys
 
-from tests.agent.conftest import make_pod, started_agent
+from tests.agent.grounds import Grounds
+from tests.agent.pods import started_agent
 from tests.agent.trials import VICTIMS, table, trial
 
 
@@ -22,11 +23,11 @@ def main() -> int:
     arguments = parser.parse_args()
     chance = random.Random(arguments.seed)
     done = []
-    with started_agent() as agent, make_pod() as pod:
+    with started_agent() as agent, Grounds() as grounds:
         for number in range(arguments.trials):
             print(f"\r{number} of {arguments.trials}", end="", file=sys.stderr, flush=True)
             for victim in VICTIMS:
-                done.append(trial(agent, pod, victim, chance))
+                done.append(trial(agent, grounds, victim, chance))
                 for what, is_now in done[-1].left.items():
                     print(f"trial {number}, {victim} killed: {what} is {is_now}", flush=True)
     print(table(done))

@@ -32,7 +32,7 @@ from chaos.model.injections import (
 )
 from chaos.model.site import Site
 from tests.agent.cases import without_peers
-from tests.agent.conftest import make_pod, started_agent
+from tests.agent.pods import make_pod, started_agent
 
 WARM_UP = 3
 

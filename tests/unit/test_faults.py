@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -21,16 +22,21 @@ from chaos.api import (
     Interface,
     LinkDown,
     NoNames,
+    PortShape,
     Process,
     Restart,
     Rhythm,
+    Shape,
     Signal,
+    Spread,
 )
 from chaos.load import KNOWN_BUGS, load, shipped
 from chaos.model.aim import MOMENT_ROLES, candidates
-from chaos.model.injections import Injection, needs
+from chaos.model.injections import LEASE_TTL_S, Injection, needs
 from chaos.model.topology import CONTROL_NODE, Topology, place
 from chaos.model.workload import Role, Workload
+from chaos.platforms.kubernetes import objects
+from chaos.platforms.local import holds
 from chaos.registry import faults
 from chaos.report import catalogue
 from faults.network_blackhole import NetworkBlackhole
@@ -46,7 +52,7 @@ WORKLOAD = Workload(1, "a-job", 4, 2, 100, ROLES)
 TOPOLOGY: Topology = place(WORKLOAD, 2, Restart.ALWAYS)
 
 KNOWN_NEEDS = {"links", "nft", "netem", "names", "disk", "freeze", "fault_points", "launch", "kubelet", "moves"}
-KNOWN_NEEDS |= {"cgroup.cpu", "cgroup.memory", "cgroup.io"}
+KNOWN_NEEDS |= {"cgroup.cpu", "cgroup.memory", "cgroup.io", "cgroup.pids", "rdma"}
 AIMED = [(kind, role) for kind in faults().values() for role in sorted(kind.roles)]
 
 
@@ -71,6 +77,10 @@ def values(info: Any) -> st.SearchStrategy[Any]:
             return st.booleans()
         case inspect.IntType():
             return st.integers(info.ge, info.le)
+        case inspect.NoneType():
+            return st.none()
+        case inspect.UnionType():
+            return st.one_of(*map(values, info.types))
         case inspect.FloatType():
             low, high = (info.ge, info.gt), (info.le, info.lt)
             return st.floats(
@@ -168,6 +178,23 @@ def test_a_flapping_nic_is_a_nic_that_is_down_now_and_then() -> None:
     assert NicDown().rhythm is None
 
 
+def test_what_shapes_refuse() -> None:
+    shape = partial(Shape, "replica-0", Interface.DATA)
+    for wrong, said in (
+        (lambda: shape(), "needs rate_bit_s, delay_ms, loss_percent"),
+        (lambda: shape(delay_ms=2900, jitter_ms=200), r"2900 \+- 200 is longer than the lease of 3 s"),
+        (lambda: PortShape("replica-0", delay_ms=3001), "3001 is longer than the lease of 3 s"),
+        (lambda: shape(delay_ms=1, jitter_ms=2), "must not exceed"),
+        (lambda: shape(delay_ms=1, spread=Spread.NORMAL), "spread normal needs jitter_ms"),
+        (lambda: shape(reorder_percent=1), "reorder_percent needs delay_ms"),
+        (lambda: shape(delay_ms=1, loss_burst=3), "loss_burst needs a loss_percent below 100"),
+        (lambda: shape(delay_ms=1, direction=Direction.BOTH), "has one direction"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            wrong()
+    assert holds.TTL_S == objects.LEASE_TTL_S == LEASE_TTL_S
+
+
 def entries() -> dict[str, catalogue.Entry]:
     here = {"namespaces": frozenset(KNOWN_NEEDS), "processes": frozenset[str]()}
     return {entry.name: entry for entry in catalogue.entries(faults().values(), here)}
@@ -186,6 +213,8 @@ def test_the_catalogue_says_of_every_fault_what_a_person_asks() -> None:
         catalogue.Argument("interface", "control or data", "data", False),
         catalogue.Argument("delay_ms", "number from 0.1 to 1,000", 20.0, False),
         catalogue.Argument("jitter", "number from 0 to 1", 0.0, False),
+        catalogue.Argument("spread", "uniform or normal or pareto", "uniform", False),
+        catalogue.Argument("direction", "in or out or both", "out", False),
     )
     assert not entries()["pod.kill"].held
     assert entries()["gradient.nan"].needs == ("fault_points",)
