@@ -27,22 +27,18 @@ class LeavableGloo(torchft.ProcessGroupGloo):  # type: ignore[misc]
         super().__init__(timeout)
         self._waits = waits
 
-    _others: frozenset[str] = frozenset()
-    """Sockets that this process had before the group was made."""
-
-    _ours: frozenset[str] | None = frozenset()
-    """Those of the group; None while it is being made."""
+    _connections: frozenset[str] = frozenset()
 
     def configure(self, *where: Any, **options: Any) -> None:
         self.abort(errored=False)
-        self._others, self._ours = frozenset(name for _, name in sockets()), None
+        before = frozenset(name for _, name in sockets())
         super().configure(*where, **options)
-        self._ours = frozenset(name for _, name in sockets()) - self._others
+        self._connections = frozenset(name for _, name in sockets()) - before
 
     def abort(self, errored: bool = True) -> None:
-        """Leave the group, whether it is whole or being made. Nothing is exchanged before the next ``configure``."""
+        """Leave the group. Nothing is exchanged before the next ``configure``; one that runs is not stopped."""
         for number, name in sockets():
-            if name in self._ours if self._ours is not None else name not in self._others:
+            if name in self._connections:
                 cut(number)
         super().abort(errored)
 
