@@ -30,6 +30,8 @@ KUBE = os.environ.get("TORCHCHAOS_KUBE", "")
 FILE = os.environ.get("TORCHCHAOS_PLATFORM_FILE", "")
 MESHES = "monarchmeshes.monarch.pytorch.org"
 UP_S = 300.0
+LEDGERS = Path("/run/torchchaos/agent")
+"""Where the manifests have them: in a node's memory, and /run of a container is not."""
 RUN_S_MAX = 240.0
 TOY = ("--set", "workload.program=toyjob", "--set", "workload.recipe=toy", "--set", "workload.steps=100000")
 
@@ -90,6 +92,8 @@ def started(folder: Path, env: dict[str, str]) -> Iterator[Cluster]:
     program = [sys.executable, f"{KUBE}/kube"]
     file = folder / "platform.yaml"
     file.write_text(yaml.safe_dump(this_machine()))
+    LEDGERS.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "torchchaos", LEDGERS], check=True)
     try:
         up = subprocess.run([*program, "up"], capture_output=True, text=True, timeout=UP_S)
         assert up.returncode == 0, up.stderr
@@ -98,6 +102,7 @@ def started(folder: Path, env: dict[str, str]) -> Iterator[Cluster]:
         yield installed({**env, "KUBECONFIG": found[1], "PATH": f"{found[2]}:{os.environ['PATH']}"}, file)
     finally:
         subprocess.run([*program, "down"], timeout=UP_S)
+        subprocess.run(["umount", "--lazy", LEDGERS], check=True)
 
 
 def installed(env: dict[str, str], file: Path) -> Cluster:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from chaos.platforms.kubernetes.options import laid_over
 from tests.kubernetes.conftest import TOY, Cluster
 
 BEHIND_S = 30
@@ -28,9 +29,8 @@ def behind(cluster: Cluster, tmp_path: Path) -> Iterator[Cluster]:
     }
     more = [{"name": name, "value": value} for name, value in told.items()]
     options = yaml.safe_load(cluster.file.read_text())
-    for program in (options["job"], options["agent"]):
-        program["container"]["env"] = [*program["container"]["env"], *more]
-    late = cluster.saying(tmp_path, job=options["job"], agent=options["agent"])
+    programs = {name: laid_over(options[name], {"container": {"env": more}}) for name in ("job", "agent")}
+    late = cluster.saying(tmp_path, **programs)
     done = late.chaos("install", "kubernetes", "--platform-file", late.file)
     assert done.returncode == 0, done.stderr
     yield late
