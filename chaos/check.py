@@ -77,7 +77,7 @@ class Judges:
         history = self.history
         if isinstance(event, RunStarted) and history.past.begun is not None:
             self._second = self._second or event
-        history.apply(event)
+        history.turn(event)
         for observe in self._observers[type(event)]:
             observe(event, history)
 

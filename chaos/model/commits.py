@@ -68,7 +68,6 @@ class Commits(Sequence[Commit]):
         self.times_s = array("d")
         self.digests: list[str | None] = []
         self.rss_bytes: list[int | None] = []
-        """What ordinary commits told of it."""
         self.in_order = True
         """The member's clock never ran back."""
         self._places: list[int] = []
@@ -89,7 +88,7 @@ class Commits(Sequence[Commit]):
         place = range(len(self))[index]
         return self.stretches[bisect_right(self._places, place) - 1].commit(place)
 
-    def begin(self, commit: Commit, tokens: int = 0) -> Stretch:
+    def begin(self, commit: Commit, tokens: int = 0, rss_bytes: int | None = None) -> Stretch:
         """Take in a commit that is not ordinary."""
         if self.stretches:
             before = self.stretches[-1]
@@ -101,7 +100,7 @@ class Commits(Sequence[Commit]):
         self.seqs.append(commit.seq)
         self.times_s.append(commit.t_s)
         self.digests.append(commit.digest)
-        self.rss_bytes.append(None)
+        self.rss_bytes.append(rss_bytes)
         return stretch
 
     def top(self, before_s: float) -> int:

@@ -177,6 +177,17 @@ class Admission(Event, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class BytesCarried(Event, frozen=True, kw_only=True):
+    """What a life of the member `name` has sent and received since it was first looked at, by path: RDMA ports and net
+    devices. None: no RDMA port of it counts bytes.
+    """
+
+    name: str
+    member_incarnation: int
+    rdma_bytes: int | None
+    ethernet_bytes: int
+
+
 # From trainers.
 
 
@@ -344,6 +355,7 @@ AnyEvent = (
     | MemberWaits
     | Admission
     | EventsLost
+    | BytesCarried
     | TrainerStarted
     | Quorum
     | HealStarted

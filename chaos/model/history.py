@@ -129,8 +129,11 @@ class History:
 
     def apply(self, event: AnyEvent) -> None:
         """Take one event in, in journal order."""
-        if self.go_on((event,)):
-            return
+        if not self.go_on((event,)):
+            self.turn(event)
+
+    def turn(self, event: AnyEvent) -> None:
+        """Take in an event that is not an ordinary step."""
         self.past.apply(event)
         member = self.members.get(event.member)
         match event:

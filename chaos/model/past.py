@@ -202,7 +202,7 @@ class Past:
         if not event.committed:
             life.discards.append(event)
             return
-        stretch = life.commits.begin(self.steps.add(event), event.tokens)
+        stretch = life.commits.begin(self.steps.add(event), event.tokens, event.rss_bytes)
         if event.step in self.steps.contested:
             self._close_at(event.step)
         elif self.drain_s == inf and opens(event, self._reach[life.member], life.quorums[-1] if life.quorums else None):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 
@@ -29,7 +30,7 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A job: its roles, how many replicas it has and needs, and how many steps it trains.
 
     `capabilities` are what faults may need of the job itself: `fault_points`. `imports` are the modules that its
-    members cannot start without.
+    members cannot start without. `gradients_over` is the path that gradients are to take: "rdma", or not said.
     """
 
     version: int
@@ -41,6 +42,7 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     env: dict[str, str] = {}
     capabilities: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
+    gradients_over: Literal["rdma", ""] = ""
 
     def members(self) -> dict[str, str]:
         """Name of each member -> its role."""
