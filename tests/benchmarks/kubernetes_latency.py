@@ -1,9 +1,10 @@
 """How long from the decision to the proof on Kubernetes: in force, and reverted, per injection.
 
-    python -m tests.benchmarks.kubernetes_latency PLATFORM_FILE [--rounds 30]
+    python -m tests.benchmarks.kubernetes_latency [PLATFORM_FILE] [--rounds 30]
 
-Run by hand against a cluster with agents, from the repository's root, with tests/jobs on PYTHONPATH. Prints a table in
-milliseconds, as a runner sees it: object created, agent, kernel, read-back, status. The goal is p95 <= 60 ms.
+Run by hand, from the repository's root, with tests/jobs on PYTHONPATH; without a platform file TORCHCHAOS_KUBE has a
+cluster started for the time. Prints a table in milliseconds, as a runner sees it: object created, agent, kernel,
+read-back, status. The goal is p95 <= 60 ms.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from chaos.plan import plan
 from chaos.platforms.kubernetes import options
 from chaos.platforms.kubernetes.platform import KubernetesPlatform
 from tests.benchmarks.injection_latency import WARM_UP, row
+from tests.benchmarks.platforms import cluster
 
 NAME = "replica-0"
 JOB = ["workload.program=toyjob", "workload.recipe=toy", "workload.steps=1000000", "workload.settings.step_s=0.2"]
@@ -67,13 +69,13 @@ async def measure(platform: KubernetesPlatform, planned: Plan, folder: Path, rou
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("platform_file", type=Path)
+    parser.add_argument("platform_file", type=Path, nargs="?")
     parser.add_argument("--rounds", type=int, default=30)
     arguments = parser.parse_args()
-    print(f"{'ms':26}| in force p50 p95 | reverted p50 p95")
     planned = plan(load("steady", JOB))
-    platform = KubernetesPlatform.reach(options.read(arguments.platform_file), planned.workload, planned.topology)
-    with tempfile.TemporaryDirectory() as folder:
+    with cluster(arguments.platform_file) as found, tempfile.TemporaryDirectory() as folder:
+        print(f"{'ms':26}| in force p50 p95 | reverted p50 p95")
+        platform = KubernetesPlatform.reach(options.read(found.file), planned.workload, planned.topology)
         anyio.run(measure, platform, planned, Path(folder), arguments.rounds)
 
 

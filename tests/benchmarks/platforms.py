@@ -24,6 +24,7 @@ import msgspec
 
 from chaos.check import VERDICT
 from chaos.model.verdict import Outcome, Verdict
+from chaos.platforms.kubernetes.options import read
 from tests.conftest import CHAOS
 from tests.kubernetes.conftest import KUBE, Cluster, started
 
@@ -80,14 +81,19 @@ def resident_mib(pid: int) -> int:
 
 
 @contextmanager
-def cluster(file: Path | None, folder: Path) -> Iterator[Cluster]:
-    """As the platform file has it, or one for the time."""
+def cluster(file: Path | None) -> Iterator[Cluster]:
+    """As the platform file has it, or one for the time; this process reaches it as well."""
     if file is not None:
-        yield Cluster(dict(os.environ), file, "")
+        yield Cluster(dict(os.environ), file, read(file).namespace)
         return
     if not KUBE:
-        sys.exit("type --platform-file FILE, set TORCHCHAOS_KUBE, or type --platforms local")
-    yield from started(folder, dict(os.environ))
+        sys.exit("name a platform file, or set TORCHCHAOS_KUBE")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        contextmanager(started)(Path(folder), dict(os.environ)) as found,
+    ):
+        os.environ.update(found.env)
+        yield found
 
 
 def main() -> None:
@@ -109,7 +115,7 @@ def main() -> None:
     if "local" in arguments.platforms:
         rows("local", (), dict(os.environ))
     if "kubernetes" in arguments.platforms:
-        with tempfile.TemporaryDirectory() as folder, cluster(arguments.platform_file, Path(folder)) as found:
+        with cluster(arguments.platform_file) as found:
             rows("kubernetes", ("--platform", "kubernetes", "--platform-file", str(found.file)), found.env)
 
 

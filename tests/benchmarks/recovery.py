@@ -23,7 +23,7 @@ from pathlib import Path
 import msgspec
 
 from chaos import journal
-from chaos.check import check
+from chaos.check import PLAN, check
 from chaos.model.history import History
 from chaos.model.lives import Hit
 from chaos.model.past import Past
@@ -85,10 +85,10 @@ def run(what: dict[str, object], runs: Path) -> Path:
 
 def rows(folder: Path) -> Iterator[Row]:
     """A row for each hit of a stored run."""
-    history = History()
+    plan = msgspec.json.decode((folder / PLAN).read_bytes(), type=Plan)
+    history = History(plan.topology)
     for event in journal.Reading(folder / journal.NAME).events():
         history.apply(event)
-    plan = msgspec.json.decode((folder / "plan.json").read_bytes(), type=Plan)
     unsafe = [one.monitor for one in check(folder).findings if one.monitor in SAFE and one.outcome.value != "PASS"]
     for hit in history.past.hits:
         yield {"victim": hit.member, "unsafe": " ".join(unsafe), **measured(hit, history.past, plan.replicas())}
