@@ -15,6 +15,8 @@ from typing import Any
 def install() -> None:
     """Make TorchTitan's idea of "the device" the CPU, in this process."""
     import torch
+
+    torch.compile = uncompiled
     from torchtitan.tools import utils
 
     device_module = types.ModuleType("torchtitan_cpu_device")
@@ -27,6 +29,13 @@ def install() -> None:
     from torchtitan.components import metrics
 
     metrics.build_device_memory_monitor = CpuMemoryMonitor
+
+
+def uncompiled(function: Any = None, **options: Any) -> Any:
+    """Stands in for torch.compile, which is switched off here (``workload``): to ask for it alone takes the import of
+    a whole compiler, a third of a trainer's imports.
+    """
+    return function if function is not None else lambda later: later
 
 
 class CpuMemoryMonitor:

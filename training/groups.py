@@ -55,7 +55,7 @@ class Waited(Work):  # type: ignore[misc]
         self._waits = waits
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        with self._waits.for_peers():
+        with self._waits.for_peers(exchange=True):
             return bool(self._work.wait() if timeout is None else self._work.wait(timeout))
 
     def get_future(self) -> Any:

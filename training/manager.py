@@ -146,9 +146,9 @@ class ReplicaManager(torchft.Manager):  # type: ignore[misc]
         self._client: Any = WatchedClient(self._manager.start(self._connect_timeout), self)
 
     def lose(self, replica_id: str) -> None:
-        """Wait no longer for a replica in the present group. Callable from any thread."""
+        """Wait no longer for a replica in the present group; the next one may do without it. From any thread."""
         self.lost.add(replica_id)
-        if self.waits.waiting:
+        if self.waits.exchanging:
             self._give_up_lost()
 
     def joined(self, members: list[str], lost_before: set[str]) -> None:
@@ -235,6 +235,8 @@ class ReplicaManager(torchft.Manager):  # type: ignore[misc]
             self.report_error(RuntimeError(f"the job ends after step {self._last_step}"))
         elif self.errored() is None and not self._finite():
             super().report_error(ArithmeticError("the gradient norm is not a finite number"))
+        if self.errored() is not None and self._leave_on_error:
+            self._pg.abort()  # again: the group may have been in the making
         return bool(super().should_commit(timeout))
 
     def report_error(self, e: Exception) -> None:

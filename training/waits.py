@@ -19,24 +19,18 @@ class Waits:
         self._clock = time.pthread_getcpuclockid(threading.get_ident())
         self._used_s = 0.0
         self._used_at_s = 0.0
+        self.exchanging = False
         self.step_s = 0.0
         """What the last step took that was committed."""
 
-    @property
-    def waiting(self) -> bool:
-        return self._state[0]
-
     @contextmanager
-    def for_peers(self) -> Iterator[None]:
-        """Within this the thread waits; what is inside of another changes nothing."""
-        if self.waiting:
-            yield
-            return
-        self._state = (True, time.monotonic())
+    def for_peers(self, exchange: bool = False) -> Iterator[None]:
+        """Within this the thread waits for a quorum or an exchange."""
+        self._state, self.exchanging = (True, time.monotonic()), exchange
         try:
             yield
         finally:
-            self._state = (False, time.monotonic())
+            self._state, self.exchanging = (False, time.monotonic()), False
 
     def now(self) -> tuple[bool, float]:
         """Whether it waits for peers, and for how many seconds; or for how many it has done nothing although it does

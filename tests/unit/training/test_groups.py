@@ -32,7 +32,7 @@ def exchange(group: LeavableGloo, ended: list[BaseException | None]) -> None:
 def until_waiting(waits: Waits) -> None:
     ready = threading.Event()
     for _ in range(1000):
-        if waits.waiting:
+        if waits.exchanging:
             return
         ready.wait(0.01)
     pytest.fail("it does not wait")

@@ -38,16 +38,19 @@ def seen(behaviour: Callable[[Waits, threading.Event], None], look: Callable[[Wa
         thread.join()
 
 
-def test_a_wait_lasts_from_its_outermost_begin() -> None:
+def test_a_wait_is_told_with_its_kind_and_its_length() -> None:
     def wait(waits: Waits, end: threading.Event) -> None:
         with waits.for_peers():
-            with waits.for_peers():
-                pass
-            assert waits.waiting, "the inner one did not end it"
+            assert not waits.exchanging
+        with waits.for_peers(exchange=True):
             end.wait()
-        assert not waits.waiting
+        assert not waits.exchanging
 
-    seen(wait, lambda waits: until(waits, lambda waiting, for_s: waiting and for_s > 0.3))
+    def look(waits: Waits) -> None:
+        until(waits, lambda waiting, for_s: waiting and for_s > 0.3)
+        assert waits.exchanging
+
+    seen(wait, look)
 
 
 def test_who_sleeps_does_nothing() -> None:
