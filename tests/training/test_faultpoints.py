@@ -19,6 +19,7 @@ from training.checkpoints import Checkpoints
 from training.faultpoints import SOCKET, TTL_S_MAX
 
 JOB = ("--replicas", "3", "--steps", "5000", "--set", "warmup_steps=500", "--set", "checkpoint_every=4")
+JOB += ("--set", "silence_s=0", "--set", "hang_s=0")  # what TorchFT makes of each, without the controller's help
 MEMBERS = ("replica-0", "replica-1", "replica-2")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,13 +21,25 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Run]]:
         yield lambda *options: jobs.enter_context(running(tmp_path, *options))
 
 
-def assert_healed_like_its_donor(run: Run, member: str, incarnation: int) -> None:
+def assert_healed_like_its_donor(run: Run, member: str, since: Event) -> None:
     """What was loaded, rate, step and optimizer included, is bit by bit what the donor had after that step."""
-    healed = run.until(
-        lambda event: (event["kind"], event["member"], event["incarnation"]) == ("heal_ended", member, incarnation)
-    )
+    healed = run.until(lambda event: is_of(event, "heal_ended", member, since))
     (given,) = run.steps(member=healed["source"], step=healed["step"], committed=True)
     assert healed["digest"] == given["digest"]
+
+
+def is_of(event: Event, kind: str, member: str, since: Event) -> bool:
+    return (event["kind"], event["member"]) == (kind, member) and bool(event["mono_s"] > since["mono_s"])
+
+
+def until_built(run: Run, member: str, since: Event) -> Event:
+    """The next trainer of a member."""
+    return run.until(lambda event: is_of(event, "trainer_started", member, since))
+
+
+def until_back(run: Run, member: str, since: Event) -> Event:
+    """Its next commit."""
+    return run.until(lambda event: is_of(event, "step", member, since) and event["committed"])
 
 
 def test_replicas_agree_and_a_killed_worker_host_rejoins(run: Callable[..., Run]) -> None:
@@ -34,7 +47,7 @@ def test_replicas_agree_and_a_killed_worker_host_rejoins(run: Callable[..., Run]
     job.until_committed("replica-0", 5)
     job.kill_host("replica-1")
     job.until_committed("replica-1", 1, incarnation=2)
-    assert_healed_like_its_donor(job, "replica-1", 2)
+    assert_healed_like_its_donor(job, "replica-1", job.until(lambda event: event["incarnation"] == 2))
     rejoined = job.until_committed("replica-1", 1, incarnation=2)["step"]
     for member, incarnation in (("replica-0", 1), ("replica-1", 2), ("replica-2", 1)):
         job.until_committed(member, rejoined + 3, incarnation)
@@ -48,16 +61,35 @@ def test_replicas_agree_and_a_killed_worker_host_rejoins(run: Callable[..., Run]
     assert all(event["lr"] == by_step[event["step"]] for event in job.steps(committed=True))
 
 
-def test_a_killed_trainer_rejoins_twice_in_a_row(run: Callable[..., Run]) -> None:
-    job = run("--replicas", "2", "--min-replicas", "1", "--steps", "2000", "--set", "lighthouse=controller")
-    job.until_committed("replica-0", 3)
-    job.kill_trainer("replica-1")
-    job.until(lambda event: event["kind"] == "trainer_started" and event["incarnation"] == 2)
-    job.kill_trainer("replica-1")
-    job.until_committed("replica-1", 1, incarnation=3)
-    assert_healed_like_its_donor(job, "replica-1", 3)
-    lost = [event["member_incarnation"] for event in job.events if event["kind"] == "member_lost"]
-    assert lost == [1, 2]
+@pytest.mark.parametrize("respawn", ["fork", "standby"])
+def test_a_killed_trainer_is_followed_by_another_in_the_same_life(run: Callable[..., Run], respawn: str) -> None:
+    """Twice in a row: the second one dies before it is of use."""
+    options = ("--steps", "2000", "--set", "lighthouse=controller", "--set", f"respawn={respawn}")
+    job = run("--replicas", "2", "--min-replicas", "1", *options)
+    before = job.until_committed("replica-1", 6)
+    for _ in range(2):
+        job.kill_trainer("replica-1")
+        before = until_built(job, "replica-1", before)
+    until_back(job, "replica-1", before)
+    assert_healed_like_its_donor(job, "replica-1", before)
+    assert not any(event["kind"] == "member_lost" for event in job.events)
+    assert job.stop() == 0
+    assert job.progress().differing_steps() == []
+
+
+def test_nobody_waits_for_a_frozen_trainer_which_goes_on_when_it_can(run: Callable[..., Run]) -> None:
+    """Without an exchange timeout that could end the wait."""
+    job = run("--replicas", "3", "--steps", "2000", "--set", "process_group_timeout_s=59")
+    born = until_built(job, "replica-1", {"mono_s": 0.0})
+    before = job.until_committed("replica-1", 5)
+    os.kill(born["pid"], signal.SIGSTOP)
+    discarded = job.until(lambda event: is_of(event, "step", "replica-0", before) and not event["committed"])
+    assert discarded["error"].endswith("replica-1 is lost") or "Connection closed" in discarded["error"]
+    alone = job.until(lambda event: is_of(event, "step", "replica-2", discarded) and event["committed"])
+    assert alone["participants"] == 2
+    os.kill(born["pid"], signal.SIGCONT)
+    until_back(job, "replica-1", alone)
+    assert [event["pid"] for event in job.events if event["kind"] == "trainer_started"].count(born["pid"]) == 1
     assert job.stop() == 0
     assert job.progress().differing_steps() == []
 
