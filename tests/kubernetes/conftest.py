@@ -24,6 +24,7 @@ import yaml
 from chaos.model.verdict import Verdict
 from chaos.platforms.kubernetes.objects import RUN, Names
 from chaos.platforms.kubernetes.preflight import AGENT, CAPABILITIES, SYSTEM
+from chaos.platforms.local import cgroups
 from tests.conftest import CHAOS, JOBS
 
 KUBE = os.environ.get("TORCHCHAOS_KUBE", "")
@@ -97,6 +98,9 @@ def started(folder: Path, env: dict[str, str]) -> Iterator[Cluster]:
     try:
         up = subprocess.run([*program, "up"], capture_output=True, text=True, timeout=UP_S)
         assert up.returncode == 0, up.stderr
+        for name, weight in cgroups.WEIGHTS.items():  # As those of local pods: all nodes together are one group here.
+            for path in Path("/sys/fs/cgroup").rglob(f"kube/{name}"):
+                path.write_text(weight)
         found = re.search(r"export KUBECONFIG=(\S+) PATH=([^:]+):", up.stdout)
         assert found is not None, up.stdout
         yield installed({**env, "KUBECONFIG": found[1], "PATH": f"{found[2]}:{os.environ['PATH']}"}, file)
