@@ -165,6 +165,12 @@ def _training() -> list[Panel]:
             Ask(f"max by (experiment, replica) (torchchaos_participants{{{OF}}})", LANE),
         ),
         graph(
+            "Bytes by path",
+            "What each replica's newest life moved over RDMA and over net devices, where its platform tells.",
+            "bytes",
+            Ask(f"max by (experiment, replica, path) (torchchaos_carried_bytes{{{OF}}})", f"{LANE} {{{{path}}}}"),
+        ),
+        graph(
             "Quorum",
             "Each replica's quorum id; lines that stay apart are two groups.",
             "none",

@@ -111,6 +111,10 @@ class Families:
         self.participants = self._gauge(
             "participants", "Replicas that contribute, as a replica was told last.", "experiment", "replica"
         )
+        self.carried = self._gauge(
+            "carried_bytes", "What a replica's newest life sent and received, by `path`: rdma or ethernet.",
+            "experiment", "replica", "path",
+        )  # fmt: skip
         self.heals = self._counter("heals", "States that a replica loaded from a peer.", "experiment", "replica")
         self.events_lost = self._counter(
             "blind_windows", "Times that events of a member were lost or could not be read.", "experiment", "member"

@@ -25,6 +25,7 @@ from chaos.metrics.families import Families
 from chaos.metrics.faults import Faults
 from chaos.model.events import (
     AnyEvent,
+    BytesCarried,
     EventsLost,
     HealEnded,
     PhaseStarted,
@@ -140,6 +141,7 @@ class _Replica:
             activity: families.activity.labels(*self._labels, activity.value) for activity in Activity
         }
         self.heals = families.heals.labels(*self._labels)
+        self.carried(0, 0)
         self._activity: Activity | None = None
         self._quorum_id: int | None = None
         self._participants: int | None = None
@@ -176,6 +178,10 @@ class _Replica:
         if participants != self._participants:
             self._families.participants.labels(*self._labels).set(participants)
             self._participants = participants
+
+    def carried(self, over_rdma: int, over_ethernet: int) -> None:
+        self._families.carried.labels(*self._labels, "rdma").set(over_rdma)
+        self._families.carried.labels(*self._labels, "ethernet").set(over_ethernet)
 
     def does(self, activity: Activity) -> None:
         if activity is not self._activity:
@@ -231,6 +237,8 @@ class _Fold:
                 self._start(event)
             case PhaseStarted(phase=phase):
                 self._phase(phase)
+            case BytesCarried(name=name) if name in self._replicas:
+                self._replicas[name].carried(event.rdma_bytes or 0, event.ethernet_bytes)
             case SafetyBroken(monitor=monitor):
                 self._families.safety_broken.labels(self._name, monitor).inc()
             case RunEnded():

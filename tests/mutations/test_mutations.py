@@ -10,7 +10,7 @@ from tests.golden import recorded
 from tests.mutations import score
 from tests.mutations.mutation import JOURNAL, MUTATIONS
 
-IDLE = {"bounded_memory", "placement"}
+IDLE = {"bounded_memory", "fast_path", "placement"}
 """Monitors that judge longer runs than those that are recorded, or runs on a cluster."""
 
 

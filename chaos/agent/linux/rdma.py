@@ -8,6 +8,7 @@ Layouts: rdma/rdma_netlink.h.
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import re
 import struct
@@ -24,8 +25,8 @@ _CLASS = "/sys/class/infiniband"
 
 
 class Port(NamedTuple):
-    """`interface` is the name of its net device, empty where that is in another namespace. `soft` is the kind of a
-    device that is a program of the kernel (rxe, siw), empty for a card.
+    """`interface` is the name of its net device and `rail` its number here; nothing where that is in another namespace.
+    `soft` is the kind of a device that is a program of the kernel (rxe, siw), empty for a card.
     """
 
     device: str
@@ -33,6 +34,11 @@ class Port(NamedTuple):
     state: str
     interface: str
     soft: str
+    rail: int | None = None
+
+    def __str__(self) -> str:
+        where = "its net device is elsewhere" if self.rail is None else f"rail {self.rail} by {self.interface}"
+        return f"{self.device}/{self.port} {self.state} ({where})"
 
 
 def ports() -> list[Port]:
@@ -49,12 +55,14 @@ def ports() -> list[Port]:
             index = attributes(device.body, 0)[_DEV_INDEX]
             for message in kernel.ask(_PORT_GET, attribute(_DEV_INDEX, index), DUMP):
                 found.append(_port(attributes(message.body, 0)))
-    return sorted(found, key=lambda port: (_by_number(port.device), port.port))
+    numbers = itertools.count()
+    ordered = sorted(found, key=lambda port: (_by_number(port.device), port.port))
+    return [port._replace(rail=next(numbers)) if port.interface else port for port in ordered]
 
 
 def rails() -> list[Port]:
     """The ports of this namespace: rail 0, rail 1 and so on."""
-    return [port for port in ports() if port.interface]
+    return [port for port in ports() if port.rail is not None]
 
 
 def exclusive() -> bool:

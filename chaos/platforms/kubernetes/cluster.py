@@ -15,10 +15,11 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
-from chaos.model.events import EventsLost, MemberExited, TrainerStarted
+from chaos.model.events import BytesCarried, EventsLost, MemberExited, TrainerStarted
 from chaos.model.injections import HeldInjection, OneShot, Proof
 from chaos.model.ports import Deployment, Emit, Hold, PlatformLost
 from chaos.model.topology import Restart
+from chaos.platforms.kubernetes.agent.facts import FACTS, Facts
 from chaos.platforms.kubernetes.arrival import Arrivals
 from chaos.platforms.kubernetes.client import Kube, KubeError, Object
 from chaos.platforms.kubernetes.clocks import Skews
@@ -129,6 +130,7 @@ class KubernetesCluster:
                     await self._kube.delete(f"{self._names.meshes}/{keeper.name}")
 
     def _beat(self, item: Object) -> None:
+        self._carried(item)
         node = item["metadata"]["name"]
         self._skews.heard(node, item["spec"]["renewTime"])
         ahead_s = self._skews.ahead_s(node)
@@ -138,6 +140,24 @@ class KubernetesCluster:
                 "the clock of %s is %.1f s %s this one; times of its members are set right by that",
                 *(node, abs(ahead_s), "ahead of" if ahead_s > 0 else "behind"),
             )
+
+    def _carried(self, item: Object) -> None:
+        """What the agent of a node tells of its pods' bytes, where the job has said that they matter."""
+        if self._deployment.workload.gradients_over != "rdma":
+            return
+        facts = msgspec.json.decode(item["metadata"].get("annotations", {}).get(FACTS, "{}"), type=Facts)
+        for life in self._lives.values():
+            if life.uid in facts.carried:
+                over_rdma, over_ethernet = facts.carried[life.uid]
+                told = BytesCarried(
+                    t_s=self._now_s(),
+                    member="runner",
+                    name=life.member,
+                    member_incarnation=life.incarnation,
+                    rdma_bytes=over_rdma,
+                    ethernet_bytes=over_ethernet,
+                )
+                self._emit(told)
 
     def _pod_seen(self, item: Object) -> None:
         meta, uid = item["metadata"], item["metadata"]["uid"]

@@ -153,7 +153,7 @@ def _agent(name: str, agent: Object, nics: list[str]) -> Iterator[Check]:
         yield Check(f"{name} {lack}", False, "not there", "some faults need it", _REMEDIES[lack])
     facts = msgspec.json.decode(notes.get(FACTS, "{}"), type=Facts)
     missing = sorted(set(nics) - set(facts.nics))
-    rdma = ", ".join(f"{port} {state}" for port, state in facts.rdma.items()) or "no RDMA"
+    rdma = ", ".join(map(str, facts.rdma)) or "no RDMA"
     said = f"cgroup v{facts.cgroups}; {', '.join(facts.nics)}; {rdma}"
     remedy = f"there is no {', '.join(missing)}: correct interfaces in the platform file" if missing else ""
     yield Check(f"{name} network", not missing, said, "control groups, interfaces and RDMA links", remedy)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from chaos.agent.linux import rdma
 from chaos.platforms.local import cgroups, disks
 
 ISOLATIONS = ("namespaces", "user-namespaces", "processes")
@@ -79,7 +80,7 @@ def capabilities(name: str) -> frozenset[str]:
 
 def probe() -> list[Check]:
     """Try everything."""
-    kernel = [_namespaces(), _user_namespaces(), _cgroups(), _disks(), _bridges(), _netem(), _nft()]
+    kernel = [_namespaces(), _user_namespaces(), _cgroups(), _disks(), _bridges(), _netem(), _nft(), _rdma()]
     return [*kernel, *_resources(), _training()]
 
 
@@ -150,6 +151,14 @@ def _nft() -> Check:
     path = shutil.which("nft", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     remedy = "" if path else "apt-get install nftables (Oracle Linux: dnf install nftables)"
     return Check("nft", path is not None, path or "not installed", "drops that end by themselves in the kernel", remedy)
+
+
+def _rdma() -> Check:
+    """Which net device and rail belong to which RDMA device."""
+    ports = rdma.ports()
+    said = ", ".join(map(str, ports)) or "no device"
+    said += "; each seen in one namespace" if ports and rdma.exclusive() else ""
+    return Check("RDMA", True, said, "faults of RDMA ports, on Kubernetes; local pods have none")
 
 
 def _resources() -> list[Check]:

@@ -20,6 +20,7 @@ import anyio
 from chaos.agent.leases import Leases
 from chaos.agent.ledger import Ledger, LedgerHeld
 from chaos.agent.lifetime import hold_until_signal
+from chaos.platforms.kubernetes.agent.carried import Carried
 from chaos.platforms.kubernetes.agent.heartbeat import beat
 from chaos.platforms.kubernetes.agent.keeper import keep
 from chaos.platforms.kubernetes.agent.orders import Orders
@@ -47,9 +48,10 @@ async def _serve(node: str, ledger: Ledger) -> None:
 
 async def _follow(node: str, leases: Leases) -> None:
     kube = connect()
+    pods = NodePods()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(beat, kube, node)
-        tasks.start_soon(Orders(kube, node, leases, NodePods()).run)
+        tasks.start_soon(beat, kube, node, Carried(pods))
+        tasks.start_soon(Orders(kube, node, leases, pods).run)
 
 
 def see_all_groups() -> None:

@@ -8,9 +8,11 @@ import shutil
 
 import anyio
 import msgspec
+from anyio import to_thread
 
 from chaos.agent.linux import rdma
 from chaos.platforms.kubernetes.agent import machine
+from chaos.platforms.kubernetes.agent.carried import Carried
 from chaos.platforms.kubernetes.agent.facts import FACTS, facts
 from chaos.platforms.kubernetes.client import Kube, KubeError
 from chaos.platforms.kubernetes.clocks import micro_time
@@ -25,12 +27,12 @@ _LIMITS = {"cpu": "cpu", "memory": "memory", "io": "io", "blkio": "io", "pids": 
 log = logging.getLogger(__name__)
 
 
-async def beat(kube: Kube, node: str) -> None:
+async def beat(kube: Kube, node: str, carried: Carried) -> None:
     """As long as this runs."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/{node}"
     notes = {CAPABILITIES: ",".join(sorted(capabilities()))}
     while True:
-        notes[FACTS] = msgspec.json.encode(facts()).decode()
+        notes[FACTS] = msgspec.json.encode(facts(await to_thread.run_sync(carried.look))).decode()
         body = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",

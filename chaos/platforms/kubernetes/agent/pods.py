@@ -30,6 +30,7 @@ from chaos.platforms.kubernetes.order import Target
 
 _ALL_PODS = re.compile(r"^(.*?/kubepods[^/]*)/")
 _A_POD = re.compile(r"pod[0-9a-f]{8}[-_]")
+_UID = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
 _CONTROLLERS = ("cpu", "memory", "blkio", "pids")
 _OWN_ONLY = "blkio"
 """Version 1 of it holds for the processes of a group and not for those of groups below: the container's own is set."""
@@ -60,6 +61,14 @@ class NodePods:
     def container(self, pid: int) -> list[int]:
         """Every process of the container that a process is in."""
         return members(next(iter(_directories(pid).values())))
+
+    def running(self) -> Iterator[tuple[str, int]]:
+        """Each pod's id, and a process of it."""
+        for path, names, _files in os.walk(self._top):
+            for name in names:
+                if (uid := _UID.search(name)) and (pids := members(f"{path}/{name}")):
+                    yield uid[1].replace("_", "-"), pids[0]
+            names[:] = [name for name in names if not _A_POD.search(name)]
 
     def revived(self, target: Target) -> list[int] | None:
         """Processes in the pod but for its first, which only holds the pod's namespaces; None once the pod is gone."""
