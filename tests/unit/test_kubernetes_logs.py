@@ -15,8 +15,9 @@ import anyio
 import pytest
 from kubernetes.client import Configuration
 
+from chaos.platforms.kubernetes import logs
 from chaos.platforms.kubernetes.client import Kube
-from chaos.platforms.kubernetes.logs import PodLog
+from chaos.platforms.kubernetes.logs import BEGINS, PodLog
 
 PATH = "/api/v1/namespaces/n/pods/p/log"
 WAIT_S = 20.0
@@ -167,6 +168,26 @@ def test_lives_in_one_pod_are_told_apart():
         node.before, node.now = Log([line(1, "a"), line(2, "b")]), Log([line(3, "c")])
         log.update(pod(1, running={}, last={"terminated": {"exitCode": 3}}))
         await told.until("a", "b", 3, "c")
+
+    followed(node, story)
+
+
+def test_a_life_that_is_heard_before_the_status_tells_of_it_is_not_taken_for_the_one_before(monkeypatch):
+    monkeypatch.setattr(logs, "STATUS_S", 0.01)
+    first, second = (f"{BEGINS.decode()}, {number}" for number in (1, 2))
+    node = Node(Log([line(1, first), line(2, "a")], broken=True))
+
+    async def story(log: PodLog, told: Told) -> None:
+        log.update(pod(running={}))
+        await told.until(first, "a")
+        node.before, node.now = Log([line(2, "a"), line(3, "b")]), Log([line(4, second), line(5, "c")], broken=True)
+        asked = len(node.asked)
+        with anyio.fail_after(WAIT_S):
+            while len(node.asked) < asked + 3:
+                await anyio.sleep(0.005)
+        assert told == [first, "a"]
+        log.update(pod(1, running={}, last={"terminated": {"exitCode": 0}}))
+        await told.until(first, "a", "b", 0, second, "c")
 
     followed(node, story)
 

@@ -24,10 +24,9 @@ from chaos.platforms.kubernetes.arrival import Arrivals
 from chaos.platforms.kubernetes.client import Kube, KubeError, Object
 from chaos.platforms.kubernetes.clocks import Skews
 from chaos.platforms.kubernetes.disturb import Disturbances, Start
-from chaos.platforms.kubernetes.entry import ENTERED
 from chaos.platforms.kubernetes.layout import Keeper, Keepers, Kind
 from chaos.platforms.kubernetes.lives import Entered, Lives
-from chaos.platforms.kubernetes.logs import Pod, PodLog
+from chaos.platforms.kubernetes.logs import BEGINS, Pod, PodLog
 from chaos.platforms.kubernetes.objects import (
     CONTROLLER,
     CONTROLLER_GRACE_S,
@@ -45,8 +44,6 @@ SKEW_S_MAX = 1.0
 """A clock that is further off is told of."""
 
 log = logging.getLogger(__name__)
-
-_ENTERED = f'{{"kind": "{ENTERED}"'.encode()
 
 
 class KubernetesCluster:
@@ -197,7 +194,7 @@ class KubernetesCluster:
     def _take(self, uid: str, line: bytes) -> None:
         """One line of a pod's log: an event, or ordinary output for the run's folder."""
         pod = self._pods[uid]
-        if line.startswith(_ENTERED):
+        if line.startswith(BEGINS):
             self._begin(pod, line)
         elif line.startswith(b"{") and b'"kind"' in line and b'"mono_s"' in line:
             if pod.life is None:

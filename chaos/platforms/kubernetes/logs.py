@@ -2,7 +2,8 @@
 
 The log API hands out what the container wrote, with the time of each line as its node has it. A stream that breaks is
 taken up again from the last line's time, and what was seen before is dropped; a life whose log was gone before it could
-be read is told as lost. When the container has ended, the rest of its log is read before its end is told.
+be read is told as lost. When the container has ended, the rest of its log is read before its end is told. A container
+that is started again may be heard before the pod's status tells so: its lines wait for that.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 import anyio
 
 from chaos.platforms.kubernetes.client import Kube, KubeError, Object
+from chaos.platforms.kubernetes.entry import ENTERED
 from chaos.platforms.kubernetes.lives import Life
 
 REST_TRIES = 10
@@ -26,6 +28,8 @@ STATUS_S = 3.0
 GONE_TAIL_S = 10.0
 """How long the stream of a pod that was deleted by force may go on: its container lives a little longer."""
 SIGNALLED = 128
+BEGINS = f'{{"kind": "{ENTERED}"'.encode()
+"""The first words of a life."""
 
 _TIME = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?\S* ")
 
@@ -52,6 +56,8 @@ class PodLog:
         self._changed = anyio.Event()
         self._last = (b"", b"")
         self._number = 0
+        self._heard = False
+        """Whether the present life has said that it began."""
         self._over_mono_s: float | None = None
         self._whole = False
         self._unread = False
@@ -91,6 +97,7 @@ class PodLog:
             await self._read()
             self._ended(self._exit_status(), self._over_mono_s or time.monotonic())
             self._number += 1
+            self._heard = False
             self._over_mono_s = None
             self._wake()
 
@@ -136,25 +143,31 @@ class PodLog:
             self._killed.add(self._number)  # No object and no stream: its node has no such container any more.
 
     async def _rest(self) -> None:
-        await self._stream(previous=str(self._restarts() > self._number).lower())
-        self._whole = True
+        self._whole = await self._stream(previous=str(self._restarts() > self._number).lower())
 
-    async def _stream(self, **query: object) -> None:
-        """Take the lines that are new."""
+    async def _stream(self, **query: object) -> bool:
+        """Take the lines that are new; False when those of another life come."""
         since = {"sinceTime": self._last[0].decode()} if self._last[0] else {}
         async with self._kube.lines(self._path, timestamps="true", **since, **query) as lines:
             async for several in lines:
                 for line in several:
-                    self._take_new(line)
+                    if not self._take_new(line):
+                        return False
+        return True
 
-    def _take_new(self, line: bytes) -> None:
+    def _take_new(self, line: bytes) -> bool:
         match = _TIME.match(line)
         if match is None:
-            return
+            return True
         at = match[1] + b"Z", (match[2] or b"").ljust(9, b"0")
         if at > self._last:
+            begins = line.startswith(BEGINS, match.end())
+            if begins and self._heard:
+                return False
+            self._heard = self._heard or begins
             self._last = at
             self._take(line[match.end() :])
+        return True
 
     def _restarts(self) -> int:
         return int(self._status.get("restartCount", 0))
