@@ -57,13 +57,14 @@ class Trainer(Message, frozen=True, kw_only=True, tag="trainer"):
 
 class Beat(Message, frozen=True, kw_only=True, tag="beat"):
     """A trainer lives: it is this replica to TorchFT, in the group of this quorum, and has waited for its peers, or
-    done nothing at all, for ``for_s``. ``step_s``: what its last committed step took.
+    done nothing at all, for ``for_s``. ``step``: the updates in its state; ``step_s``: what the last one took.
     """
 
     replica_id: str
     quorum_id: int
     waits: bool
     for_s: float
+    step: int
     step_s: float
 
 
@@ -101,6 +102,12 @@ class StopAfter(Message, frozen=True, kw_only=True, tag="stop_after"):
     step: int
 
 
+class Made(Message, frozen=True, kw_only=True, tag="made"):
+    """To a trainer: the job has made update ``step``; a state from before it is no state to go on from."""
+
+    step: int
+
+
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     """All that a trainer must know: the job, and its own place in it. Goes through Monarch, not over a connection."""
 
@@ -110,7 +117,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 FromMember = Worker | Trainer | Beat | At | Finished
-FromController = Exit | Lost | Ask | StopAfter
+FromController = Exit | Lost | Ask | StopAfter | Made
 _to_member = msgspec.json.Decoder(FromController)
 _to_controller = msgspec.json.Decoder(FromMember)
 

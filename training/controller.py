@@ -26,66 +26,19 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import msgspec
-
 from training import announce, events, hosts, lighthouse
 from training.announce import parse_address
+from training.lives import Life, Line
 from training.settings import Job
 from training.watch import Watch
 from training.workload import LIGHTHOUSE_PORT
 
 HELLO_TIMEOUT_S = 5.0
 ASK_TIMEOUT_S = 2.0
-STOP_MARGIN_STEPS = 2  # committed by the fastest trainer, at most, between its answer and our word
+STOP_MARGIN_STEPS = 2  # that the fastest trainer is ahead of the others, or of our word, at most
 ATTACH_BACKOFF_S_MAX = 8.0
 
 log = logging.getLogger(__name__)
-
-
-class Line:
-    """One connection of a member, seen from here."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-        announce.keep_alive(writer.get_extra_info("socket"))
-
-    async def read(self) -> announce.FromMember | None:
-        """The next message; None when the peer's process ended. OSError: the link is cut, or the peer talks rubbish."""
-        try:
-            return announce.from_member(await self._reader.readuntil(b"\n"))
-        except (asyncio.IncompleteReadError, ConnectionResetError):
-            return None
-        except (msgspec.DecodeError, asyncio.LimitOverrunError) as error:
-            raise ConnectionAbortedError(f"not a message: {error}") from error
-
-    def send(self, message: announce.Message) -> None:
-        if not self._writer.is_closing():
-            self._writer.write(announce.encode(message))
-
-    def close(self) -> None:
-        self._writer.close()
-
-
-class Life:
-    """One life of a member, from the announcement of its worker host to the end of that connection."""
-
-    def __init__(self, hello: announce.Worker, line: Line) -> None:
-        self.hello = hello
-        self.line = line
-        self.key = (hello.name, hello.incarnation)
-        self.tag = f"{hello.name}#{hello.incarnation}"
-        self.over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self.trainer_came = asyncio.Event()
-
-    def end(self, reason: str) -> None:
-        """The first reason counts."""
-        if not self.over.done():
-            self.over.set_result(reason)
-
-    def dismiss(self, reason: str) -> None:
-        """Have the worker host end; the end of its connection will be the end of this life."""
-        self.line.send(announce.Exit(reason=reason))
 
 
 class Controller:
@@ -107,6 +60,7 @@ class Controller:
         self._finished: set[str] = set()
         self._steps: dict[str, int] = {}
         self._last_step: int | None = None
+        self._made_step = 0
         self._news = asyncio.Event()
         self._stop = asyncio.Event()
 
@@ -255,6 +209,8 @@ class Controller:
             life.trainer_came.set()
         if self._last_step is not None:
             line.send(announce.StopAfter(step=self._last_step))
+        if self._job.settings.history == "kept" and self._made_step > STOP_MARGIN_STEPS:
+            line.send(announce.Made(step=self._made_step - STOP_MARGIN_STEPS))
         try:
             while (message := await line.read()) is not None:
                 self._heard(key, message)
@@ -296,6 +252,7 @@ class Controller:
     def _heard(self, key: tuple[str, int], message: announce.FromMember) -> None:
         name = key[0]
         if isinstance(message, announce.Beat):
+            self._made_step = max(self._made_step, message.step)
             self._watch.heard(key, message, time.monotonic())
             return
         if isinstance(message, announce.Finished):

@@ -39,6 +39,7 @@ class Life:
         self._trainer: ReplicaTrainer | None = None
         self._end = threading.Lock()
         self._stop_step: int | None = None
+        self._made_step = 0
         hello = announce.Trainer(name=worker.name, incarnation=worker.incarnation, pid=os.getpid())
         self._link = announce.Link(worker.controller, lambda: hello, self._told)
 
@@ -74,9 +75,10 @@ class Life:
         self._trainer = trainer
         assert self._writer is not None
         points = self._take_orders()
+        trainer.manager.made_step = self._made_step
         if self._stop_step is not None:
             trainer.stop(self._stop_step)
-        self._link_watch(trainer)
+        self._need_link()
         boot_s = {"import": imported - began, "build": time.monotonic() - imported}
         trainer.run(self._writer, points, started=lambda: self._started(boot_s))
         del store
@@ -128,10 +130,11 @@ class Life:
                 self._link.send(beat(trainer))
             time.sleep(announce.BEAT_S)
 
-    def _link_watch(self, trainer: ReplicaTrainer) -> None:
-        """End with the data interface: without gradients of its own a trainer only keeps its peers waiting."""
+    def _need_link(self) -> None:
+        """Begin and end with the data interface: without it a trainer only keeps its peers waiting."""
         loss_s = self._job.settings.link_loss_s
         if loss_s:
+            process.wait_for_link(self._worker.data_interface)
             process.when_link_is_lost(self._worker.data_interface, loss_s, process.kill_self)
 
     def _take_orders(self) -> faultpoints.FaultPoints:
@@ -159,6 +162,10 @@ class Life:
             case announce.Lost(replica_id=lost):
                 if self._trainer is not None:
                     self._trainer.manager.lose(lost)
+            case announce.Made(step=made):
+                self._made_step = made
+                if self._trainer is not None:
+                    self._trainer.manager.made_step = made
             case announce.Exit(reason=reason):
                 log.error("told to end: %s", reason)
                 process.kill_self()
@@ -198,6 +205,7 @@ def beat(trainer: ReplicaTrainer) -> announce.Beat:
         quorum_id=manager._quorum_id,
         waits=waits,
         for_s=for_s,
+        step=manager.current_step(),
         step_s=manager.waits.step_s,
     )
 

@@ -133,6 +133,8 @@ class ReplicaManager(torchft.Manager):  # type: ignore[misc]
         self._members: frozenset[str] = frozenset()
         self.lost: set[str] = set()
         self._last_step: int | None = None
+        self.made_step = 0
+        """The job has made this update, so that none up to it is made again."""
         self.watch: Watch | None = None
         self.points = FaultPoints()
         self._finite: Callable[[], bool] = lambda: True
@@ -233,6 +235,9 @@ class ReplicaManager(torchft.Manager):  # type: ignore[misc]
     def should_commit(self, timeout: timedelta | None = None) -> bool:
         if self._last_step is not None and self._step >= self._last_step:
             self.report_error(RuntimeError(f"the job ends after step {self._last_step}"))
+        elif self.errored() is None and not self._healing and self._step < self.made_step:
+            error = f"the job has made step {self.made_step}, and nobody is left who has it: start it again"
+            self.report_error(RuntimeError(error))
         elif self.errored() is None and not self._finite():
             super().report_error(ArithmeticError("the gradient norm is not a finite number"))
         if self.errored() is not None and self._leave_on_error:

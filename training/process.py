@@ -6,10 +6,12 @@ Not here: starting and restarting members (``launch``).
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import select
 import signal
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +21,7 @@ ENDING = frozenset({signal.SIGTERM, signal.SIGINT})
 
 LINK_LOOK_S = 0.1
 
+_SIOCGIFFLAGS, _IFF_UP_RUNNING = 0x8913, 0x41
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -62,13 +65,19 @@ def when_link_is_lost(interface: str, loss_s: float, act: Callable[[], None]) ->
 
 def has_link(interface: str) -> bool:
     """Whether an interface is up and its other end too. One that is not known here has nothing to lose."""
-    try:
-        with open(f"/sys/class/net/{interface}/carrier") as carrier:
-            return carrier.read().strip() == "1"
-    except FileNotFoundError:
-        return True
-    except OSError:  # it is down itself
-        return False
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:  # of this network namespace; /sys may be another's
+        try:
+            answer = fcntl.ioctl(asked, _SIOCGIFFLAGS, struct.pack("16s24x", interface.encode()))
+        except OSError:
+            return True
+    (flags,) = struct.unpack_from("16xH", answer)
+    return bool(flags & _IFF_UP_RUNNING == _IFF_UP_RUNNING)
+
+
+def wait_for_link(interface: str) -> None:
+    """Until it has its link."""
+    while not has_link(interface):
+        time.sleep(LINK_LOOK_S)
 
 
 def kill_self() -> None:

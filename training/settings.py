@@ -92,6 +92,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     join_timeout_ms: Annotated[int, Meta(ge=100, description="wait for stragglers once a quorum is possible")] = 10_000
     quorum_tick_ms: Annotated[int, Meta(ge=5, description="pause between two looks at the quorum")] = 20
 
+    history: Annotated[
+        Literal["kept", "restart"],
+        Meta(
+            description="when all who had the state are lost, and the minimum of replicas is there without: kept, "
+            "nothing is committed; restart, the job begins again, and says nothing"
+        ),
+    ] = "kept"
     silence_s: Annotated[
         float, Meta(ge=0, description="silence of a trainer after which its peers wait no longer; 0: never")
     ] = 1.0

@@ -64,6 +64,7 @@ TIMERS = {
     "detection": Timer("monarch", lambda _: "connection", "a closed connection tells at once what Monarch tells late"),
     "monarch_timers": Timer("stock", lambda _: "tuned", "see workload.MONARCH_TIMERS; a busy host may seem dead"),
     "orphan_timeout_s": Timer(60, lambda _: 86_400, "trainers need no controller; who leaves one behind must end them"),
+    "history": Timer("restart", lambda _: "kept", "what was trained is not trained over; who lost it all must say so"),
     "respawn": Timer("pod", lambda _: "fork", "a fork has all imports behind it; it costs the memory of the imports"),
 }  # fmt: skip
 

@@ -272,7 +272,7 @@ async def test_a_worker_host_that_reconnects_keeps_its_trainer() -> None:
 
 
 def beat(replica_id: str, waits: bool = True, for_s: float = 0.0) -> announce.Beat:
-    return announce.Beat(replica_id=replica_id, quorum_id=1, waits=waits, for_s=for_s, step_s=0.1)
+    return announce.Beat(replica_id=replica_id, quorum_id=1, waits=waits, for_s=for_s, step=4, step_s=0.1)
 
 
 @in_loop
@@ -280,13 +280,26 @@ async def test_a_dead_trainer_is_told_to_its_peers_and_its_member_lives_on() -> 
     async with running(replicas=2) as job:
         (_, trainer), (_, peer) = await job.member("replica-0"), await job.member("replica-1")
         trainer.say(beat("replica-0:a"))
-        trainer.die()
+        await trainer.close()
         assert await peer.hear() == announce.Lost(replica_id="replica-0:a")
         follower = await job.trainer("replica-0")
         follower.say(beat("replica-0:b"))
-        follower.die()
+        await follower.close()
         assert await peer.hear() == announce.Lost(replica_id="replica-0:b")
         assert not any(isinstance(event, events.MemberLost) for event in job.seen)
+
+
+@in_loop
+async def test_a_new_trainer_is_told_how_far_the_job_is_unless_history_may_begin_again() -> None:
+    for history in ("kept", "restart"):
+        async with running(settings=msgspec.structs.replace(SETTINGS, history=history)) as job:
+            _, trainer = await job.member()
+            trainer.say(beat("replica-0:a"))
+            await trainer.close()
+            follower = await job.trainer()
+            follower.say(announce.Finished(reason="steps_reached"))
+            told = announce.Made(step=2) if history == "kept" else None  # none is more than two updates ahead
+            assert await follower.hear() == told
 
 
 @in_loop

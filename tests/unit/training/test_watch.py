@@ -9,7 +9,7 @@ A, B = ("replica-0", 1), ("replica-1", 1)
 
 
 def beat(name: str, waits: bool, for_s: float, quorum_id: int = 3, step_s: float = 0.3) -> Beat:
-    return Beat(replica_id=f"{name}:u", quorum_id=quorum_id, waits=waits, for_s=for_s, step_s=step_s)
+    return Beat(replica_id=f"{name}:u", quorum_id=quorum_id, waits=waits, for_s=for_s, step=4, step_s=step_s)
 
 
 def looked(watch: Watch, until_s: float) -> list[str]:
