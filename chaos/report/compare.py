@@ -147,7 +147,7 @@ def _table(console: Console, title: str, pairs: list[Pair]) -> None:
 
 def _asked(record: Record) -> dict[str, Any]:
     plan, begun = record.plan, record.begun
-    asked: dict[str, Any] = {"experiment": msgspec.to_builtins(plan.experiment)}
+    asked: dict[str, Any] = msgspec.to_builtins(plan.experiment)  # Its keys are those that `--set` takes.
     asked["victims"] = {fault.id: ", ".join(fault.targets) for fault in plan.faults}
     if begun:
         asked |= {"platform": begun.platform, "isolation": begun.isolation, "version": begun.versions}
@@ -161,7 +161,7 @@ def _flat(data: Any, name: str = "") -> Iterator[tuple[str, str]]:
         for key, value in told:
             yield from _flat(value, f"{name}.{key}" if name else str(key))
     else:
-        yield name, str(data)
+        yield name, "not given" if data is None else str(data)
 
 
 def _of(finding: Finding | None, name: str) -> Value:

@@ -88,6 +88,13 @@ def test_where_all_runs_must_be_good_one_bad_decides():
     assert bounds.share_judged(5, 0, 5, 1.0, risk, risk) == (Outcome.PASS, True)
 
 
+def test_what_is_exactly_as_rare_as_the_risk_is_rare_enough():
+    """One good run where a tenth is asked for, and one bad one where nine tenths are."""
+    risk = Fraction(1, 10)
+    assert bounds.share_judged(1, 0, 1, 0.1, risk, risk) == (Outcome.PASS, True)
+    assert bounds.share_judged(0, 1, 1, 0.9, risk, risk) == (Outcome.FAIL, True)
+
+
 @exact
 @given(st.integers(1, 30), st.fractions(0, 1, max_denominator=30), RISKS)
 def test_the_bound_of_a_share_is_above_the_truth_as_rarely_as_its_risk(trials, truth, risk):

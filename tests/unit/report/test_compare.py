@@ -23,9 +23,10 @@ def lost_and_killed(tmp_path: Path) -> Comparison:
 
 def test_settings_that_differ_are_named_and_others_are_not(lost_and_killed: Comparison) -> None:
     settings = {pair.name: (pair.a, pair.b) for pair in lost_and_killed.settings()}
-    assert settings["experiment.name"] == ("replica-lost", "process-kill")
-    assert settings["experiment.faults.0.fault"] == ("pod.kill", "process.kill")
-    assert "experiment.seed" not in settings and "platform" not in settings
+    assert settings["name"] == ("replica-lost", "process-kill")
+    assert settings["faults.0.fault"] == ("pod.kill", "process.kill")
+    assert "None" not in {value for pair in settings.values() for value in pair}
+    assert "seed" not in settings and "platform" not in settings
 
 
 def test_a_run_compared_with_itself_differs_in_nothing(lost_and_killed: Comparison) -> None:
