@@ -17,7 +17,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from chaos.model.injections import KernelInjection
+from chaos.model.injections import KernelInjection, PortShape, Shape
 from chaos.model.site import Site
 
 LINE_BYTES_MAX = 64 * 1024
@@ -38,6 +38,11 @@ class Grant(msgspec.Struct, frozen=True, tag="grant", tag_field="do"):
     injection: KernelInjection
     site: Site
     peers: dict[str, tuple[str, ...]] = {}
+
+    def __post_init__(self) -> None:
+        delay_ms = self.injection.delay_ms if isinstance(self.injection, Shape | PortShape) else None
+        if (delay_ms or 0) > self.ttl_s * 1000:
+            raise ValueError(f"delay_ms {delay_ms:g} is longer than the lease of {self.ttl_s:g} s that holds it")
 
 
 class Renew(msgspec.Struct, frozen=True, tag="renew", tag_field="do"):

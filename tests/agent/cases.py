@@ -171,10 +171,12 @@ addr show
 route show table all
 neigh show nud permanent' | ip -o -batch -
 printf -- '{_CUT}'
-tc qdisc show
-for side in root ingress egress; do
-    for link in $(ls /proc/sys/net/ipv4/conf); do tc filter show dev $link $side 2>/dev/null; done
-done
+{{
+    echo qdisc show
+    for link in /proc/sys/net/ipv4/conf/*; do
+        for side in root ingress egress; do echo "filter show dev ${{link##*/}} $side"; done
+    done
+}} | tc -force -batch - 2>/dev/null
 printf -- '{_CUT}'
 {"true" if no_nft() else "nft list ruleset"}
 printf -- '{_CUT}'

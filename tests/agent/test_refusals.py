@@ -59,6 +59,9 @@ def refusal(agent: Agent, pod: Pod, **changes: object) -> str:
     return str(reply["error"])
 
 
+_LONG = {"type": "shape", "target": TARGET, "interface": "data", "delay_ms": 2000}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -70,6 +73,7 @@ def refusal(agent: Agent, pod: Pod, **changes: object) -> str:
         ({"injection__type": "delete"}, "Invalid value 'delete' - at `$.injection.type`"),
         ({"injection__peers": ["replica-7"]}, "no address is known of replica-7"),
         ({"ttl_s": 0.4}, "Expected `float` >= 0.5 - at `$.ttl_s`"),
+        ({"ttl_s": 1.0, "injection": _LONG}, "delay_ms 2000 is longer than the lease of 1 s that holds it"),
         ({"ttl_s": 15.5}, "Expected `float` <= 15.0 - at `$.ttl_s`"),
         ({"lease": "../x"}, "Expected `str` matching regex"),
         ({"do": "explode"}, "Invalid value 'explode' - at `$.do`"),
@@ -182,7 +186,7 @@ def test_a_queue_of_someone_else(agent: Agent) -> None:
         run_in(bystander.pid, "tc", "qdisc", "add", "dev", "lo", "root", "handle", "1:", "htb")
         nics = {Interface.DATA: Nic(Link(namespace(bystander.pid), "lo"))}
         site = Site(TARGET, 1, own_process(bystander.pid), nics)
-        with pytest.raises(Refused, match="this kernel has no .*, which a detour needs: as root, modprobe"):
+        with pytest.raises(Refused, match=r"this kernel has no .*, which a detour needs: as root, modprobe"):
             agent.grant(site, Shape(TARGET, Interface.DATA, rate_bit_s=1_000_000))
         assert "htb 1:" in run_in(bystander.pid, "tc", "qdisc", "show", "dev", "lo")
 
