@@ -6,8 +6,10 @@ needed; `chaos check` works long after it is gone.
 
 from __future__ import annotations
 
+import gc
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
 
@@ -155,6 +157,19 @@ def digest_of(data: Any) -> str:
     return hashlib.sha256(msgspec.json.encode(data, order="deterministic")).hexdigest()[:16]
 
 
+@contextmanager
+def _no_search_for_cycles() -> Iterator[None]:
+    """What is kept of events points nowhere in circles, and there is much of it to search."""
+    searched = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if searched:
+            gc.enable()
+
+
+@_no_search_for_cycles()
 def check(run_dir: Path) -> Verdict:
     """The verdict of a stored run from its plan and journal alone. Raises BadInput."""
     reading = journal.Reading(run_dir / journal.NAME)

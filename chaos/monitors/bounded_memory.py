@@ -39,13 +39,13 @@ class _Usage:
 
     def __init__(self, life: Life, warmup_steps: int) -> None:
         self.member = life.member
-        commits = life.commits
-        told = [(seq, rss) for seq, rss in zip(commits.seqs, commits.rss_bytes, strict=True) if rss is not None]
-        self.steps = len(told)
+        rss_bytes = life.commits.rss_bytes
+        places = range(len(rss_bytes)) if None not in rss_bytes else [n for n, rss in enumerate(rss_bytes) if rss]
+        self.steps = len(places)
         self._stride = max(1, (self.steps - warmup_steps) // _SAMPLES)
-        looked_at = told[warmup_steps :: self._stride]
-        self.evidence = [seq for seq, _ in (*looked_at[:1], *looked_at[-1:])]
-        self.rss_bytes = [rss for _, rss in looked_at]
+        looked_at = places[warmup_steps :: self._stride]
+        self.evidence = [life.commits.seqs[place] for place in (*looked_at[:1], *looked_at[-1:])]
+        self.rss_bytes = [rss for place in looked_at if (rss := rss_bytes[place])]
 
     def growth_mb_per_1000_steps(self) -> float:
         """The median rise from one sixth of the life to the next: neither spikes nor one jump can make it."""
