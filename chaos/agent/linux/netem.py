@@ -21,7 +21,10 @@ _ALWAYS = 0xFFFFFFFF
 _OPTIONS = struct.Struct("=IIIIII")
 _DELAYS, _REORDER, _CORRUPT, _LOSS, _LATENCY64, _JITTER64 = 2, 3, 4, 5, 10, 11
 _BURSTS = 2
-_TABLE_LENGTH, _TABLE_SCALE, _TABLE_MAX = 4096, 8192, 32767
+_TABLE_LENGTH, _TABLE_SCALE = 4096, 8192
+_FAR = 32767 / _TABLE_SCALE
+"""In jitters: further from the middle no delay lies."""
+_ROUNDS = 8
 _PARETO_SHAPE = 3.0
 
 _TBF_PARMS, _TBF_BURST = 1, 6
@@ -160,7 +163,8 @@ def _table(spread: Spread) -> bytes:
         values = list(map(NormalDist().inv_cdf, chances))
     else:
         values = [(1 - chance) ** (-1 / _PARETO_SHAPE) for chance in chances]
-    mean = sum(values) / _TABLE_LENGTH
-    deviation = (sum((value - mean) ** 2 for value in values) / _TABLE_LENGTH) ** 0.5
-    scaled = [round((value - mean) / deviation * _TABLE_SCALE) for value in values]
-    return struct.pack(f"={_TABLE_LENGTH}h", *(max(-_TABLE_MAX, min(_TABLE_MAX, value)) for value in scaled))
+    for _round in range(_ROUNDS):  # What the kernel cannot hold is cut, which leaves the rest too narrow at first.
+        mean = sum(values) / _TABLE_LENGTH
+        deviation = (sum((value - mean) ** 2 for value in values) / _TABLE_LENGTH) ** 0.5
+        values = [max(-_FAR, min(_FAR, (value - mean) / deviation)) for value in values]
+    return struct.pack(f"={_TABLE_LENGTH}h", *(round(value * _TABLE_SCALE) for value in values))
