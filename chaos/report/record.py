@@ -1,7 +1,8 @@
 """What a report tells of a run: the account, the shapes, and the events that are shown, gathered in one reading.
 
 Both reports are made of it, the Markdown and the page, so that they say the same. The events shown are bounded: those
-that findings point at, the faults that are drawn, and of the news the first.
+that findings point at, the faults that are drawn, and of the news the first. Which those are only a verdict tells, so
+this reading comes after the one that judged.
 """
 
 from __future__ import annotations
