@@ -65,7 +65,10 @@ TIMERS = {
     "monarch_timers": Timer("stock", lambda _: "tuned", "see workload.MONARCH_TIMERS; a busy host may seem dead"),
     "orphan_timeout_s": Timer(60, lambda _: 86_400, "trainers need no controller; who leaves one behind must end them"),
     "history": Timer("restart", lambda _: "kept", "what was trained is not trained over; who lost it all must say so"),
-    "respawn": Timer("pod", lambda _: "fork", "a fork has all imports behind it; it costs the memory of the imports"),
+    "respawn": Timer(
+        "pod", lambda step_s: "fork" if step_s < 1 else "pod",
+        "a fork has all imports behind it; it costs their memory, and is untried with the whole stack on a GPU",
+    ),
 }  # fmt: skip
 
 

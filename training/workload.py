@@ -96,6 +96,8 @@ def environment(job: Job) -> dict[str, str]:
     }
     if recipes.find(job.recipe).device == "cpu":
         env |= {"CUDA_VISIBLE_DEVICES": "", "TORCHDYNAMO_DISABLE": "1"}
+    else:
+        env["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # a process that asked CUDA itself has no forks that can use it
     return env
 
 

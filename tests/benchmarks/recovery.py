@@ -29,6 +29,7 @@ from chaos.model.lives import Hit
 from chaos.model.past import Past
 from chaos.model.plan import Plan
 from chaos.model.recovery import survival, way_back
+from chaos.model.verdict import Outcome
 
 SETTINGS = {"upstream": {"profile": "upstream"}, "tuned": {}, "standby": {"respawn": "standby"}}
 PAUSE_S = {"upstream": 120.0, "tuned": 45.0, "standby": 45.0}
@@ -89,7 +90,7 @@ def rows(folder: Path) -> Iterator[Row]:
     history = History(plan.topology)
     for event in journal.Reading(folder / journal.NAME).events():
         history.apply(event)
-    unsafe = [one.monitor for one in check(folder).findings if one.monitor in SAFE and one.outcome.value != "PASS"]
+    unsafe = [one.monitor for one in check(folder).findings if one.monitor in SAFE and one.outcome is Outcome.FAIL]
     for hit in history.past.hits:
         yield {"victim": hit.member, "unsafe": " ".join(unsafe), **measured(hit, history.past, plan.replicas())}
 
