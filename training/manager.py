@@ -198,7 +198,9 @@ class ReplicaManager(torchft.Manager):  # type: ignore[misc]
             super().wait_quorum()
 
     def allreduce(self, tensor: torch.Tensor, *args: Any, **options: Any) -> Any:
-        self._give_up_lost()
+        if self.errored() is None:
+            self.wait_quorum()  # whose members are asked for next
+            self._give_up_lost()
         if not self._exchanging and self.errored() is None:
             self._exchanging = True
             self._begin_exchange(tensor)
@@ -240,9 +242,10 @@ class ReplicaManager(torchft.Manager):  # type: ignore[misc]
             self.report_error(RuntimeError(error))
         elif self.errored() is None and not self._finite():
             super().report_error(ArithmeticError("the gradient norm is not a finite number"))
+        committed = bool(super().should_commit(timeout))
         if self.errored() is not None and self._leave_on_error:
-            self._pg.abort()  # again: the group may have been in the making
-        return bool(super().should_commit(timeout))
+            self._pg.abort()  # again: the group may have been in the making, and is made now
+        return committed
 
     def report_error(self, e: Exception) -> None:
         """Note the error; over Gloo, also leave the group, so that no peer waits for us until its timeout."""
