@@ -110,6 +110,7 @@ CASES = (
     Case("rate-and-delay", shape(rate_bit_s=10_000_000, delay_ms=20), missing=no_netem),
     Case("delay-normal", shape(delay_ms=20, jitter_ms=5, spread=Spread.NORMAL), missing=no_netem),
     Case("rate-in", shape(rate_bit_s=10_000_000, direction=Direction.IN)),
+    Case("rate-in-no-peer", shape(rate_bit_s=10_000_000, direction=Direction.IN), at=without_peers),
     Case("delay-in-no-peer", shape(delay_ms=20, direction=Direction.IN), at=without_peers, missing=no_netem),
     Case("loss", shape(loss_percent=5), missing=no_netem),
     Case("loss-in-bursts", shape(loss_percent=5, loss_burst=10), missing=no_netem),

@@ -22,7 +22,9 @@ RESULTS = "TORCHCHAOS_TEST_RESULTS"
 """Names the file in which each report of a test is a line."""
 VM_S = 900
 DISK = "/mnt"
-_MODULES = "veth ifb sch_netem sch_tbf sch_ingress cls_matchall act_mirred nf_tables nft_numgen brd rdma_rxe ib_uverbs"
+_MODULES = (
+    "veth ifb sch_netem sch_tbf sch_ingress sch_htb cls_u32 act_mirred nf_tables nft_numgen brd rdma_rxe ib_uverbs"
+)
 PREPARE = f"""
 modprobe -a {_MODULES} || exit 1
 mkfs.ext4 -q /dev/ram0 && mount /dev/ram0 {DISK} || exit 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import statistics
 import struct
@@ -133,37 +134,41 @@ def test_doubled_damaged_and_sent_ahead(agent: Agent, pod: Pod, netem: None) -> 
 
 
 _THEIRS = (
-    "qdisc add dev net1 root handle 7: prio bands 3",
-    "qdisc add dev net1 parent 7:1 handle 71: tbf rate 800mbit burst 128k latency 20ms",
-    "qdisc add dev net1 parent 7:2 handle 72: pfifo limit 77",
+    "qdisc add dev net1 root handle 7: htb default 1",
+    "class add dev net1 parent 7: classid 7:1 htb rate 800mbit ceil 900mbit",
+    "qdisc add dev net1 parent 7:1 handle 71: tbf rate 700mbit burst 128k latency 20ms",
+    "filter add dev net1 parent 7: pref 3 u32 match ip dport 9 0xffff classid 7:1",
 )
 
 
 def theirs(pod: Pod) -> str:
     """Byte for byte as tc tells it."""
-    return run_in(pod.main.pid, "sh", "-c", "for what in qdisc class 'filter' ; do tc -d $what show dev net1; done")
+    return run_in(pod.main.pid, "sh", "-c", "for what in qdisc class filter; do tc -d $what show dev net1; done")
 
 
-def test_a_queue_of_the_users_stays_and_is_at_work(agent: Agent, pod: Pod, netem: None) -> None:
+@pytest.mark.parametrize("direction", [Direction.OUT, Direction.IN])
+def test_a_queue_of_the_users_stays_and_is_at_work(agent: Agent, pod: Pod, direction: Direction) -> None:
     run_in(pod.main.pid, "tc", "-batch", "-", text="\n".join(_THEIRS))
     try:
         before, was = theirs(pod), look(pod)
-        evidence = agent.grant(pod, shape(delay_ms=300, loss_percent=0.01))
-        assert "a delay of 300 +- 0 ms" in evidence
+        evidence = agent.grant(without_peers(pod.site), shape(rate_bit_s=80_000, direction=direction))
+        assert "a rate of 80000 bit/s" in evidence
         assert set(before.splitlines()) <= set(theirs(pod).splitlines())
-        assert statistics.median([packet.after_ms for packet in out(pod, 20)]) == pytest.approx(300, rel=0.2)
+        assert len({packet.number for packet in out(pod, 20)}) == len({packet.number for packet in to(pod, 20)}) == 20
+        passed = f"chaos-{direction.value}"
+        assert re.search(rf"{passed}\d+\b.*\n *Sent [1-9]\d* bytes", run_in(pod.main.pid, "tc", "-s", "qdisc", "show"))
         agent.crash()
         assert theirs(pod) == before and not difference(was, look(pod))
     finally:
         run_in(pod.main.pid, "tc", "qdisc", "del", "dev", "net1", "root")
 
 
-def test_a_hook_of_the_users_stays_with_its_filters(agent: Agent, pod: Pod, netem: None) -> None:
+def test_a_hook_of_the_users_stays_with_its_filters(agent: Agent, pod: Pod) -> None:
     run_in(pod.main.pid, "tc", "qdisc", "add", "dev", "net1", "clsact")
-    run_in(pod.main.pid, *["tc", "filter", "add", "dev", "net1", "ingress", "pref", "9", "matchall", "action", "pass"])
+    run_in(pod.main.pid, "tc", "-batch", "-", text="filter add dev net1 ingress pref 9 u32 match u32 0 0 classid 1:1")
     try:
         was = look(pod)
-        agent.grant(without_peers(pod.site), shape(delay_ms=20, direction=Direction.IN))
+        agent.grant(without_peers(pod.site), shape(rate_bit_s=10_000_000, direction=Direction.IN))
         assert difference(was, look(pod))
         agent.release()
         assert not difference(was, look(pod))

@@ -31,7 +31,7 @@ from chaos.model.injections import (
 )
 from chaos.model.site import Link, MainProcess, Namespace, Nic, Site
 from tests.agent.cases import TARGET, difference, look, no_netem
-from tests.agent.pods import Agent, Pod, apart, namespace, run_in, started_agent
+from tests.agent.pods import Agent, Pod, namespace, started_agent
 
 
 def ask(agent: Agent, line: bytes) -> dict[str, object]:
@@ -179,16 +179,6 @@ def test_a_held_lease(agent: Agent, pod: Pod) -> None:
     with pytest.raises(Refused, match="lease lease-1 is held already"):
         agent.grant(pod, LINK)
     assert agent.renew().ok
-
-
-def test_a_queue_of_someone_else(agent: Agent) -> None:
-    with apart() as bystander:
-        run_in(bystander.pid, "tc", "qdisc", "add", "dev", "lo", "root", "handle", "1:", "htb")
-        nics = {Interface.DATA: Nic(Link(namespace(bystander.pid), "lo"))}
-        site = Site(TARGET, 1, own_process(bystander.pid), nics)
-        with pytest.raises(Refused, match=r"this kernel has no .*, which a detour needs: as root, modprobe"):
-            agent.grant(site, Shape(TARGET, Interface.DATA, rate_bit_s=1_000_000))
-        assert "htb 1:" in run_in(bystander.pid, "tc", "qdisc", "show", "dev", "lo")
 
 
 @pytest.mark.skipif(not no_netem(), reason="this kernel has netem")

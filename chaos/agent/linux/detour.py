@@ -27,11 +27,14 @@ from chaos.agent.linux.resource import NotInForce
 from chaos.model.injections import Direction
 
 PLACE = 0xC405
-"""Priority and handle of our filters."""
+"""Priority of our filters."""
 _HOOK, _HOOK_PARENT = 0xFFFF0000, 0xFFFFFFF1
 _SIDES = {Direction.IN: 0xFFFFFFF2, Direction.OUT: 0xFFFFFFF3}
 _ALL_PROTOCOLS = 0x0300  # ETH_P_ALL in network byte order.
-_ACTIONS, _ACT_KIND, _ACT_OPTIONS, _MIRRED_PARMS = 2, 1, 2, 2
+_SELECTOR, _ACTIONS = 5, 7
+_EVERY_PACKET = struct.pack("=BBBxHHhhIIIii", 1, 0, 1, *[0] * 9)
+"""u32: one key that matches whatever is there, and then no other filter is asked."""
+_ACT_KIND, _ACT_OPTIONS, _MIRRED_PARMS = 1, 2, 2
 _MIRRED = struct.Struct("=IIiiiiI")
 _STOLEN, _REDIRECT = 4, 1
 
@@ -73,9 +76,9 @@ def lead(kernel: Netlink, index: int, aside: int, direction: Direction) -> None:
     if _leads_to(kernel, index, direction) != aside:
         mirred = attribute(_MIRRED_PARMS, _MIRRED.pack(0, 0, _STOLEN, 0, 0, _REDIRECT, aside))
         action = attribute(1, attribute(_ACT_KIND, b"mirred\0") + attribute(_ACT_OPTIONS, mirred))
-        options = attribute(OPTIONS, attribute(_ACTIONS, action))
-        body = _filter(index, direction) + attribute(KIND, b"matchall\0") + options
-        _make(kernel, NEWFILTER, body, "matchall or mirred", "-a cls_matchall act_mirred")
+        options = attribute(OPTIONS, attribute(_SELECTOR, _EVERY_PACKET) + attribute(_ACTIONS, action))
+        body = _filter(index, direction) + attribute(KIND, b"u32\0") + options
+        _make(kernel, NEWFILTER, body, "u32 or mirred", "-a cls_u32 act_mirred")
     if _leads_to(kernel, index, direction) != aside:
         raise NotInForce(f"packets of interface {index} are not led to {_name(index, direction)}")
 
@@ -83,7 +86,7 @@ def lead(kernel: Netlink, index: int, aside: int, direction: Direction) -> None:
 def close(kernel: Netlink, index: int, direction: Direction, hook: str) -> None:
     """Take all of it away; NotInForce when some of it is still there."""
     if _leads_to(kernel, index, direction) is not None:
-        kernel.ask(DELFILTER, _filter(index, direction) + attribute(KIND, b"matchall\0"))
+        kernel.ask(DELFILTER, _filter(index, direction) + attribute(KIND, b"u32\0"))
     aside = interface(kernel, _name(index, direction))
     if aside is not None:
         kernel.ask(_DELLINK, _LINK.pack(0, 0, aside.number, 0, 0))
@@ -103,7 +106,7 @@ def _make(kernel: Netlink, kind: int, body: bytes, what: str, module: str) -> No
 
 
 def _filter(index: int, direction: Direction) -> bytes:
-    return QUEUE.pack(0, index, PLACE, _SIDES[direction], PLACE << 16 | _ALL_PROTOCOLS)
+    return QUEUE.pack(0, index, 0, _SIDES[direction], PLACE << 16 | _ALL_PROTOCOLS)
 
 
 def _leads_to(kernel: Netlink, index: int, direction: Direction) -> int | None:
@@ -111,9 +114,9 @@ def _leads_to(kernel: Netlink, index: int, direction: Direction) -> int | None:
     if _HOOK not in queues(kernel, index):
         return None
     for message in filters(kernel, index, _SIDES[direction]):
-        _family, _index, handle, _parent, info = QUEUE.unpack_from(message.body)
-        if (handle, info >> 16) == (PLACE, PLACE):
-            options = attributes(attributes(message.body, QUEUE.size)[OPTIONS], 0)
+        _family, _index, _handle, _parent, info = QUEUE.unpack_from(message.body)
+        options = attributes(attributes(message.body, QUEUE.size).get(OPTIONS, b""), 0)
+        if info >> 16 == PLACE and _ACTIONS in options:
             action = attributes(attributes(options[_ACTIONS], 0)[1], 0)
             return int(_MIRRED.unpack_from(attributes(action[_ACT_OPTIONS], 0)[_MIRRED_PARMS])[-1])
     return None
