@@ -118,8 +118,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     attach_timeout_s: Annotated[float, Meta(gt=0, description="longest wait for one Monarch attach")] = 10.0
     spawn_timeout_s: Annotated[
-        float, Meta(gt=0, description="longest wait for a spawned trainer to announce itself")
-    ] = 60.0
+        float, Meta(gt=0, description="longest wait for a spawned trainer, which imports first, to announce itself")
+    ] = 180.0
     attach_attempts: Annotated[int, Meta(ge=1, description="failures in a row after which a member is given up")] = 10
     adopt_timeout_s: Annotated[
         float, Meta(gt=0, description="wait of a restarted controller for the trainer of a known worker")
