@@ -54,6 +54,7 @@ def parser() -> Parser:
     worker = commands.add_parser("worker", parents=[me, place], help="main process of a replica")
     worker.add_argument("--controller", required=True)
     worker.add_argument("--recipe", default="cpu-debug")
+    worker.add_argument("--nursery", action="store_true", help="import what trainers need, for them to be forked")
     nursery = commands.add_parser("nursery", help="what a worker forks its trainers from")
     nursery.add_argument("--recipe", required=True)
     nursery.add_argument("--door", type=int, required=True)
@@ -136,7 +137,7 @@ def run_member(options: argparse.Namespace) -> None:
             controller=options.controller,
             events=options.events,
             scratch=options.scratch,
-            recipe=options.recipe,
+            nursery_of=options.recipe if options.nursery else None,
         )
     elif options.command == "nursery":
         from training import nursery

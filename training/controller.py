@@ -239,7 +239,7 @@ class Controller:
                 self._tell_lost(key, replica_id)
             for key, idle_s in self._watch.hung():
                 log.warning("%s#%d is hung: its peers wait, and it did nothing for %.1f s", *key, idle_s)
-                if (line := self._trainers.get(key)) is not None:
+                if (line := self._trainers.get(key)) is not None and key[0] not in self._finished:
                     line.send(announce.Exit(reason=f"peers wait, and nothing was done for {idle_s:.1f} s"))
 
     def _tell_lost(self, lost: tuple[str, int], replica_id: str) -> None:

@@ -2,8 +2,8 @@
 
 It listens on a fresh port with a fresh service id in every life, because Monarch cannot attach twice to the same.
 It trains nothing: the controller has Monarch start an actor here (``actor``), which has its trainer from the member's
-nursery (``nursery``). It ends on SIGTERM, when its nursery ends, or when the controller says so because no trainer
-lives here; whoever started it then starts its next life.
+nursery (``nursery``) if there is one. It ends on SIGTERM, when its nursery ends, or when the controller says so because
+no trainer lives here; whoever started it then starts its next life.
 """
 
 from __future__ import annotations
@@ -32,13 +32,15 @@ def main(
     controller: str,
     events: str,
     scratch: str,
-    recipe: str,
+    nursery_of: str | None,
 ) -> None:
-    """Serve until ended. Never returns."""
+    """Serve until ended. Never returns. ``nursery_of``: the recipe for which to have a nursery."""
     signal.pthread_sigmask(signal.SIG_BLOCK, process.ENDING)  # before Monarch makes threads; PID 1 has no default
     os.environ.update(GLOO_SOCKET_IFNAME=data_interface, NCCL_SOCKET_IFNAME=data_interface, HF_HOME=scratch)
     take_one_gpu(name)
-    children = nursery.start(recipe, scratch)
+    if nursery_of is not None:
+        children = nursery.start(nursery_of, scratch)
+        threading.Thread(target=lambda: leave(f"its nursery ended with {children.wait()}"), daemon=True).start()
     from monarch._src.job.service_identity import new_service_proc_id, service_proc_addr
     from monarch.actor import start_worker_loop_forever
 
@@ -58,7 +60,6 @@ def main(
     )
     announce.Link(controller, Hellos(hello), told).start()
     log.info("%s#%d serves at %s", name, incarnation, channel)
-    threading.Thread(target=lambda: leave(f"its nursery ended with {children.wait()}"), daemon=True).start()
     end = signal.sigwait(process.ENDING)
     del serving
     leave(f"signal {end}")

@@ -64,7 +64,7 @@ def describe(job: Job) -> Workload:
     place = ["--address", "{address}", "--host", "{host}", "--data-interface", "{data_interface}"]
     own = ["--scratch", "{scratch}"]
     controller = ["--controller", f"{{host:controller}}:{CONTROLLER_PORT}"]
-    recipe = ["--recipe", job.recipe]
+    recipe = ["--recipe", job.recipe, *(["--nursery"] if job.settings.respawn != "pod" else [])]
     roles["replica"] = Role(job.members(), [*_run("worker"), *me, *place, *own, *controller, *recipe])
     if job.settings.lighthouse == "member":
         command = [*_run("leftover"), *me, *place, *own, *lighthouse_flag, *job_flags]
