@@ -57,6 +57,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             description="an update whose gradient norm is no finite number: discard it, or commit it as TorchTitan 0.3"
         ),
     ] = "discard"
+    gradients_over: Annotated[
+        Literal["rdma", ""],
+        Meta(description="the path that gradients are to take, for the monitor fast_path; empty: not said"),
+    ] = ""
     digest_every: Annotated[int, Meta(ge=0, description="steps between digests of the state; 0: none")] = 8
     log_every: Annotated[int, Meta(ge=1, description="steps between lines in a trainer's log")] = 20
     checkpoint_every: Annotated[

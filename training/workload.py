@@ -35,7 +35,7 @@ class Role(msgspec.Struct, frozen=True):
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """What ``describe`` prints. ``capabilities``: what else may be done with the job, see ``faultpoints``.
-    ``imports``: the packages that members cannot start without.
+    ``imports``: the packages that members cannot start without. ``gradients_over``: the way of gradients.
     """
 
     version: int = 1
@@ -47,6 +47,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     env: dict[str, str]
     capabilities: list[str]
     imports: list[str]
+    gradients_over: str = ""
 
 
 def describe(job: Job) -> Workload:
@@ -78,6 +79,7 @@ def describe(job: Job) -> Workload:
         env=environment(job),
         capabilities=["fault_points"],
         imports=["torch", "torchft", "torchtitan", "monarch"],
+        gradients_over=job.settings.gradients_over,
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chaos.model.injections import CpuLimit, Freeze, Interface, IoLimit, MemoryLimit, Shape
+from chaos.model.injections import CpuLimit, Freeze, Interface, IoLimit, MemoryLimit, ProcessLimit, Shape
 from chaos.model.ports import InjectionRefused
 from chaos.platforms.kubernetes.background import background
 from chaos.platforms.kubernetes.nodes import part
@@ -27,6 +27,7 @@ def test_what_is_shared_is_split_and_never_more_in_sum_than_the_node_was_to_have
     slow, squeezed = part(IoLimit("node-1", rate), "a", of), part(MemoryLimit("node-1", limit_bytes=rate), "a", of)
     assert isinstance(slow, IoLimit) and isinstance(squeezed, MemoryLimit)
     assert (slow.bytes_s, squeezed.limit_bytes) == (rate // of, rate // of)
+    assert part(ProcessLimit("node-1", 1000), "a", of) == ProcessLimit("a", 1000 // of)
 
 
 @given(of=MEMBERS)

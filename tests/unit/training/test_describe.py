@@ -79,6 +79,7 @@ SETTINGS = st.builds(
     non_finite=st.sampled_from(["discard", "commit"]),
     checkpoints=st.sampled_from(["own", "stock"]),
     digest_every=st.integers(0, 100),
+    gradients_over=st.sampled_from(["rdma", ""]),
     learning_rate=st.floats(1e-6, 1.0),
     process_group_timeout_s=st.floats(3.5, 50.0),
     heartbeat_timeout_ms=st.integers(300, 10_000),
