@@ -6,6 +6,8 @@ import time
 from collections import deque
 from datetime import datetime
 
+WAY_S = 1.0
+"""What a heartbeat may take on a busy cluster."""
 SAMPLES = 16
 """Heartbeats that count: clocks drift, and are set."""
 
@@ -30,7 +32,8 @@ class Skews:
     """How far the wall clock of each node is ahead of ours, from its agent's heartbeats as they come.
 
     One that comes late makes the node's clock seem behind, never ahead; so the most that was seen counts, and it is
-    too little by the shortest time that a heartbeat took.
+    too little by the shortest time that a heartbeat took. A clock that seems behind by no more than that is taken for
+    right: most are kept so, to milliseconds.
     """
 
     def __init__(self) -> None:
@@ -45,4 +48,5 @@ class Skews:
 
     def ahead_s(self, node: str) -> float:
         """0 where nothing is known yet."""
-        return max(self._seen.get(node, (0.0,)))
+        seen_s = max(self._seen.get(node, (0.0,)))
+        return 0.0 if -WAY_S < seen_s < 0 else seen_s
