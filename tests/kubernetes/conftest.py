@@ -34,7 +34,9 @@ UP_S = 300.0
 LEDGERS = Path("/run/torchchaos/agent")
 """Where the manifests have them: in a node's memory, and /run of a container is not."""
 RUN_S_MAX = 240.0
-TOY = ("--set", "workload.program=toyjob", "--set", "workload.recipe=toy", "--set", "workload.steps=100000")
+_TOY = ("program=toyjob", "recipe=toy", "steps=100000", "settings.step_s=0.1")
+"""Steps are slow, since every line of a log comes by way of kubelet and API server."""
+TOY = tuple(word for setting in _TOY for word in ("--set", f"workload.{setting}"))
 
 CHECKOUT = Path(__file__).parents[2]
 

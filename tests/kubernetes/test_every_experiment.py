@@ -36,6 +36,8 @@ ONE_OF_EACH = (
     *("rdma-delay", "rdma-flap", "rdma-vf-gone"),
 )
 """Every kind of injection is among theirs."""
+STEP_S = 0.1
+"""As `TOY` has it."""
 MTBF_S = 6.0
 """Slower than on local pods: a life takes seconds to come back here, and faults that wait for one would pile up."""
 
@@ -49,6 +51,7 @@ def of_toy(name: str) -> Plan:
 def for_cluster(name: str) -> dict[str, Any]:
     data = shortened(shipped()[name])
     data.setdefault("topology", {})["nodes"] = 2
+    data["workload"]["settings"]["step_s"] = STEP_S
     for mix in data.get("mixes", []):
         mix["repeat"]["mtbf_s"] = MTBF_S
     return data
