@@ -163,6 +163,22 @@ def test_a_queue_of_the_users_stays_and_is_at_work(agent: Agent, pod: Pod, direc
         run_in(pod.main.pid, "tc", "qdisc", "del", "dev", "net1", "root")
 
 
+@pytest.mark.parametrize("first", ["in", "out"])
+def test_detours_of_both_ways_end_in_any_order(agent: Agent, pod: Pod, first: str) -> None:
+    run_in(pod.main.pid, "tc", "-batch", "-", text="\n".join(_THEIRS))
+    try:
+        was = look(pod)
+        for direction in (Direction.OUT, Direction.IN):
+            wish = shape(rate_bit_s=10_000_000, direction=direction)
+            agent.grant(without_peers(pod.site), wish, direction.value)
+        agent.release(first)
+        assert difference(was, look(pod))
+        agent.release("in" if first == "out" else "out")
+        assert not difference(was, look(pod))
+    finally:
+        run_in(pod.main.pid, "tc", "qdisc", "del", "dev", "net1", "root")
+
+
 def test_a_hook_of_the_users_stays_with_its_filters(agent: Agent, pod: Pod) -> None:
     run_in(pod.main.pid, "tc", "qdisc", "add", "dev", "net1", "clsact")
     run_in(pod.main.pid, "tc", "-batch", "-", text="filter add dev net1 ingress pref 9 u32 match u32 0 0 classid 1:1")

@@ -42,9 +42,7 @@ def resource(grant: Grant) -> Resource:
             return Table(_namespace(site))
         case Shape(interface=interface, direction=direction):
             nic = _nic(site, interface)
-            if direction is Direction.IN and nic.peer:  # What reaches the target is what its cable's far end sends.
-                return Queue(nic.peer, Direction.OUT)
-            return Queue(nic.link, direction)
+            return Queue(nic.peer if nic.peer and direction is Direction.IN else nic.link)
         case PortDown() | PortShape() | PortGone():
             return Rails(_namespace(site))
         case CpuLimit():

@@ -28,7 +28,7 @@ from chaos.model.injections import Direction
 
 PLACE = 0xC405
 """Priority of our filters."""
-_HOOK, _HOOK_PARENT = 0xFFFF0000, 0xFFFFFFF1
+_HOOK, _HOOK_PARENT, _CLSACT = 0xFFFF0000, 0xFFFFFFF1, "clsact"
 _SIDES = {Direction.IN: 0xFFFFFFF2, Direction.OUT: 0xFFFFFFF3}
 _ALL_PROTOCOLS = 0x0300  # ETH_P_ALL in network byte order.
 _SELECTOR, _ACTIONS = 5, 7
@@ -44,18 +44,18 @@ _IFNAME, _LINKINFO, _INFO_KIND = 3, 18, 1
 _NO_MODULE = (errno.EOPNOTSUPP, errno.ENOENT)
 
 
-def before(kernel: Netlink, index: int) -> str:
-    """Whose the hook for filters is: "theirs" or "none". NotInForce when it is one that only looks at one side."""
-    for handle, (_parent, kind, _options) in queues(kernel, index).items():
-        if handle == _HOOK and kind != "clsact":
-            raise NotInForce(f"interface {index} has an {kind} queue of someone else's, which leaves no place for ours")
-        if handle == _HOOK:
-            return "theirs"
-    return "none"
+def hook(kernel: Netlink, index: int) -> str:
+    """The kind of the hook for filters, empty where there is none."""
+    return queues(kernel, index).get(_HOOK, (0, "", b""))[1]
 
 
 def open_(kernel: Netlink, index: int, direction: Direction) -> int:
-    """The interface of the detour, made where it is not there yet; nothing is led to it so far."""
+    """The interface of the detour, made where it is not there yet; nothing is led to it so far.
+
+    NotInForce when the hook is an older one of someone else's, which has no place for us.
+    """
+    if hook(kernel, index) not in ("", _CLSACT):
+        raise NotInForce(f"interface {index} has a queue of someone else's for filters: {hook(kernel, index)}")
     name = _name(index, direction)
     found = interface(kernel, name)
     if found is None:
@@ -65,9 +65,9 @@ def open_(kernel: Netlink, index: int, direction: Direction) -> int:
         found = interface(kernel, name)
         assert found is not None, "it was made just now"
     set_up(kernel, found.number, True)
-    if _HOOK not in queues(kernel, index):
-        body = QUEUE.pack(0, index, _HOOK, _HOOK_PARENT, 0) + attribute(KIND, b"clsact\0")
-        _make(kernel, NEWQDISC, body, "clsact", "sch_ingress")
+    if not hook(kernel, index):
+        body = QUEUE.pack(0, index, _HOOK, _HOOK_PARENT, 0) + attribute(KIND, _CLSACT.encode() + b"\0")
+        _make(kernel, NEWQDISC, body, _CLSACT, "sch_ingress")
     return found.number
 
 
@@ -83,17 +83,21 @@ def lead(kernel: Netlink, index: int, aside: int, direction: Direction) -> None:
         raise NotInForce(f"packets of interface {index} are not led to {_name(index, direction)}")
 
 
-def close(kernel: Netlink, index: int, direction: Direction, hook: str) -> None:
-    """Take all of it away; NotInForce when some of it is still there."""
+def close(kernel: Netlink, index: int, direction: Direction) -> None:
+    """Take filter and interface away; NotInForce when one is still there."""
     if _leads_to(kernel, index, direction) is not None:
         kernel.ask(DELFILTER, _filter(index, direction) + attribute(KIND, b"u32\0"))
     aside = interface(kernel, _name(index, direction))
     if aside is not None:
         kernel.ask(_DELLINK, _LINK.pack(0, 0, aside.number, 0, 0))
-    if hook == "none" and _HOOK in queues(kernel, index) and not _used(kernel, index):
-        kernel.ask(DELQDISC, QUEUE.pack(0, index, _HOOK, _HOOK_PARENT, 0))
     if _leads_to(kernel, index, direction) is not None or interface(kernel, _name(index, direction)):
         raise NotInForce(f"the detour {_name(index, direction)} is still there")
+
+
+def give_hook_back(kernel: Netlink, index: int, before: str) -> None:
+    """Take the hook away if there was none before and no filter uses it."""
+    if not before and hook(kernel, index) == _CLSACT and not _used(kernel, index):
+        kernel.ask(DELQDISC, QUEUE.pack(0, index, _HOOK, _HOOK_PARENT, 0))
 
 
 def _make(kernel: Netlink, kind: int, body: bytes, what: str, module: str) -> None:
@@ -111,7 +115,7 @@ def _filter(index: int, direction: Direction) -> bytes:
 
 def _leads_to(kernel: Netlink, index: int, direction: Direction) -> int | None:
     """The interface that our filter leads to."""
-    if _HOOK not in queues(kernel, index):
+    if hook(kernel, index) != _CLSACT:
         return None
     for message in filters(kernel, index, _SIDES[direction]):
         _family, _index, _handle, _parent, info = QUEUE.unpack_from(message.body)

@@ -56,8 +56,7 @@ class Rails(Resource):
             "interface": port.interface,
             "index": str(here.number),
             "up": str(here.up),
-            "down": keep(forgotten(kernel, here.number)),
-            "moved": keep(forgotten(kernel, here.number, moved=True)),
+            "saved": keep(forgotten(kernel, here.number, moved=True)),
             "queue": traffic.foreign(kernel, here.number, ROOT),
         }
 
@@ -74,11 +73,11 @@ class Rails(Resource):
                 self._take(rail)
             else:
                 self._give_back(rail)
-                self._set(rail, mine)
+                self._set(rail, mine, bool(leases))
         told = (self._told(rail, mine, bool(leases)) for rail, mine in zip(rails, by_rail, strict=True))
         return "; ".join(f"rail {number}: {text}" for number, text in enumerate(told))
 
-    def _set(self, rail: Rail, wishes: list[PortInjection]) -> None:
+    def _set(self, rail: Rail, wishes: list[PortInjection], held: bool) -> None:
         wish = _shape(wishes)
         if wish != Wish() and not rail["soft"]:
             raise NotInForce(f"{rail['device']} sends past the kernel's queues: only its port can be taken down")
@@ -88,8 +87,10 @@ class Rails(Resource):
         with inside(self._namespace), Netlink() as kernel:
             here = find(kernel, self._link(rail), rail["index"])
             netlink.set_up(kernel, here.number, up)
-            if up and not here.up:
-                say_again(kernel, rail["down"])
+            if up and not (held and here.up):  # At the end always: an agent may have died before it came to this.
+                say_again(kernel, rail["saved"])
+            if rail["soft"] and rail["device"] not in [port.device for port in rdma.ports()]:
+                rdma.add_soft(rail["device"], rail["soft"], rail["interface"])
             traffic.shape(kernel, here.number, wish, rail["interface"], ROOT, BELOW)
 
     def _told(self, rail: Rail, wishes: list[PortInjection], held: bool) -> str:
@@ -123,6 +124,7 @@ class Rails(Resource):
             os.close(home)
 
     def _give_back(self, rail: Rail) -> None:
+        """Back into the namespace, down and bare."""
         with Netlink() as kernel:
             aside = netlink.interface(kernel, self._aside(rail))
             if aside is None:
@@ -138,12 +140,6 @@ class Rails(Resource):
                 netlink.move(kernel, aside.number, there, rail["interface"], int(rail["index"]))
             finally:
                 os.close(there)
-        with inside(self._namespace), Netlink() as kernel:
-            if rail["up"] == str(True):
-                netlink.set_up(kernel, find(kernel, self._link(rail)).number, True)
-            say_again(kernel, rail["moved"])
-            if rail["soft"]:
-                rdma.add_soft(rail["device"], rail["soft"], rail["interface"])
 
     def _link(self, rail: Rail) -> Link:
         return Link(self._namespace, rail["interface"])

@@ -26,35 +26,46 @@ ROOT, BELOW = 0xC4050000, 0xC4060000
 
 
 class Queue(Resource):
-    """What leaves by one interface, or reaches it."""
+    """What leaves by one interface, and what reaches it."""
 
-    def __init__(self, link: Link, direction: Direction) -> None:
+    def __init__(self, link: Link) -> None:
         self._link = link
-        self._direction = direction
-        self.key = f"queue {link.namespace.inode} {link.interface} {direction.value}"
+        self.key = f"queue {link.namespace.inode} {link.interface}"
 
     def before(self) -> State:
         with inside(self._link.namespace), Netlink() as kernel:
             index = find(kernel, self._link).number
-            state = {"index": str(index)}
-            if self._direction is Direction.OUT and not foreign(kernel, index):
-                return state
-            return {**state, "detour": detour.before(kernel, index)}
+            return {"index": str(index), "root": foreign(kernel, index), "hook": detour.hook(kernel, index)}
 
     def settle(self, leases: Sequence[Lease], before: State) -> str:
-        wish = together(lease.grant.injection for lease in leases if isinstance(lease.grant.injection, Shape))
+        said = []
         with inside(self._link.namespace), Netlink() as kernel:
             index = find(kernel, self._link, before["index"]).number
-            if "detour" not in before:
-                found = shape(kernel, index, wish, self._link.interface)
-                return f"{self._link.interface} has {_text(found)}"
-            if not leases:
-                detour.close(kernel, index, self._direction, before["detour"])
-                return f"{self._link.interface} has no detour of ours at {detour.PLACE:x}"
-            aside = detour.open_(kernel, index, self._direction)
-            found = shape(kernel, aside, wish, self._link.interface)
-            detour.lead(kernel, index, aside, self._direction)
-        return f"{self._link.interface} has {_text(found)} for what goes {self._direction.value}"
+            for way in (Direction.OUT, Direction.IN):
+                wish = together(_shape(lease) for lease in leases if _way(lease) is way)
+                if way is Direction.OUT and not before["root"]:
+                    found = shape(kernel, index, wish, self._link.interface)
+                elif wish == Wish():
+                    found = wish
+                    detour.close(kernel, index, way)
+                else:
+                    aside = detour.open_(kernel, index, way)
+                    found = shape(kernel, aside, wish, self._link.interface)
+                    detour.lead(kernel, index, aside, way)
+                said.append(f"{_text(found)} for what goes {way.value}")
+            detour.give_hook_back(kernel, index, before["hook"])
+        return f"{self._link.interface} has {' and '.join(said)} ({ROOT >> 16:x}:)"
+
+
+def _shape(lease: Lease) -> Shape:
+    assert isinstance(lease.grant.injection, Shape)
+    return lease.grant.injection
+
+
+def _way(lease: Lease) -> Direction:
+    """As this interface sees it: what reaches a target is what the far end of its cable sends, where it has one."""
+    wish = _shape(lease)
+    return Direction.OUT if lease.grant.site.nics[wish.interface].peer else wish.direction
 
 
 def foreign(kernel: Netlink, index: int, root: int = ROOT) -> str:
@@ -79,7 +90,7 @@ def shape(kernel: Netlink, index: int, wish: Wish, name: str, root: int = ROOT, 
 
 
 def _text(found: Wish) -> str:
-    return f"{found} at {ROOT >> 16:x}:" if found != Wish() else "no queue of ours"
+    return str(found) if found != Wish() else "no queue of ours"
 
 
 def _put(kernel: Netlink, index: int, wish: Wish, root: int, below: int) -> None:
