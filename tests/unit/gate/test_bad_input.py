@@ -12,6 +12,7 @@ from chaos.gate import course
 from chaos.gate.baseline import Baseline, Measured
 from chaos.gate.suite import read, shipped
 from chaos.model.errors import BadInput
+from chaos.plan import plan
 
 MEDIAN = {"measure": RECOVERY, "percentile": 50, "at_most": 10, "worse_by_max": 1.5}
 TOY = ("--set", "workload.program=toyjob", "--set", "workload.recipe=toy")
@@ -20,6 +21,15 @@ TOY = ("--set", "workload.program=toyjob", "--set", "workload.recipe=toy")
 @pytest.mark.parametrize("name", shipped())
 def test_shipped_suites_can_be_decided(name):
     assert read(name).spec.name == name
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_shipped_suites_draw_no_fault_that_safety_cannot_survive(name):
+    """A weight that is flipped is seen as states that differ, and fails any gate."""
+    for entry in read(name).entries:
+        for seed in range(entry.seed, entry.seed + entry.runs):
+            planned = plan(msgspec.structs.replace(entry.experiment, seed=seed))
+            assert "weights.bitflip" not in {fault.fault for fault in planned.faults}, (entry.name, seed)
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,14 @@ def test_where_all_runs_must_be_good_one_bad_decides():
     assert bounds.share_judged(5, 0, 5, 1.0, risk, risk) == (Outcome.PASS, True)
 
 
+def test_what_can_neither_pass_nor_fail_any_more_is_decided():
+    """Of five runs all must be good to pass and all bad to fail."""
+    risk = Fraction(1, 10)
+    assert bounds.share_judged(0, 1, 5, 0.5, risk, risk) == (Outcome.UNKNOWN, False)
+    assert bounds.share_judged(1, 0, 5, 0.5, risk, risk) == (Outcome.UNKNOWN, False)
+    assert bounds.share_judged(1, 1, 5, 0.5, risk, risk) == (Outcome.UNKNOWN, True)
+
+
 def test_what_is_exactly_as_rare_as_the_risk_is_rare_enough():
     """One good run where a tenth is asked for, and one bad one where nine tenths are."""
     risk = Fraction(1, 10)
@@ -179,6 +187,7 @@ DISTINCT = st.lists(st.integers(1, 1000), min_size=4, max_size=9, unique=True)
 
 @exact
 @given(DISTINCT, st.integers(1, 8), RISKS)
+@example([1, 2, 3, 4, 5, 6], 3, Fraction(1, 20))
 def test_an_allowance_above_the_bound_passes_and_one_below_it_does_not(values, number, risk):
     now, before = values[:number], values[number:]
     bound = bounds.times_larger_at_most(now, before, risk)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from suites import MACHINE, RECOVERY, STACK, Runs, recovered, suite
+from suites import BROKEN, MACHINE, RECOVERY, STACK, Runs, recovered, suite
 
 from chaos.gate.call import Call, Options
 from chaos.gate.suite import Suite
@@ -73,5 +73,13 @@ def test_a_baseline_is_recorded_from_more_runs_and_says_what_comparisons_with_it
     assert "worse_by_max: 1.80; the suite has 1.2" in said
     assert asked.recording().spec.budget_s == 80
     gate, said = called(tmp_path, Runs(*map(recovered, (4, 4, 5, 4, 5))), asked, baseline=file)
-    assert len(gate.experiments[0].runs) == 5
+    assert (len(gate.experiments[0].runs), gate.baseline) == (5, str(file))
     assert "note: the baseline may leave it open, replicas_rejoin.recovery_s of replica-lost: " in said
+
+
+def test_a_gate_that_does_not_pass_becomes_no_baseline(tmp_path):
+    file = tmp_path / "baseline.json"
+    gate, said = called(tmp_path, Runs(BROKEN), baseline=file, update_baseline=True)
+    assert gate.outcome is Outcome.FAIL
+    assert f"the baseline {file} stays as it is: only a gate that passes can become one" in said
+    assert not file.exists()

@@ -101,7 +101,7 @@ def test_an_invalid_run_is_made_once_more_and_a_second_one_ends_the_gate_undecid
 def test_a_known_bug_that_shows_as_expected_is_a_pass_and_no_safety_finding(tmp_path):
     shown = verdict(Outcome.FAIL, "states differ", Expectation(True, "fails as expected"), unsafe=True)
     gate = gated(suite(tmp_path, runs=2), Runs(shown, shown), tmp_path)
-    assert gate.outcome is Outcome.PASS
+    assert (gate.outcome, gate.experiments[0].runs[0].reasons) == (Outcome.PASS, ())
     gone = verdict(Outcome.PASS, "", Expectation(False, "passes, though it was expected to fail"))
     gate = gated(suite(tmp_path, runs=2), Runs(gone), tmp_path)
     assert gate.outcome is Outcome.FAIL
@@ -135,6 +135,35 @@ def test_an_interrupted_gate_goes_on_where_it_was_and_comes_to_the_same(tmp_path
     assert after.spent_s >= 100
 
 
+def test_whoever_interrupts_between_two_runs_can_go_on_as_well(tmp_path):
+    def execute(experiment, folder, limit_s):
+        raise KeyboardInterrupt
+
+    gate = gated(suite(tmp_path, MEDIAN), execute, tmp_path)
+    assert (gate.outcome, gate.complete) == (Outcome.UNKNOWN, False)
+    assert gate.reason.startswith("interrupted; ")
+
+
+def test_each_run_gets_the_time_that_is_left(tmp_path):
+    good = Runs(*[recovered(4)] * 5)
+    limits_s = []
+
+    def execute(experiment, folder, limit_s):
+        limits_s.append(limit_s)
+        return good(experiment, folder, limit_s)
+
+    gated(suite(tmp_path, MEDIAN), execute, tmp_path, budget_s=77)
+    assert limits_s[0] <= 77
+    assert limits_s == sorted(limits_s, reverse=True) and len(set(limits_s)) == 5
+
+
+def test_a_baseline_holds_what_all_of_its_runs_measured(tmp_path):
+    asked = suite(tmp_path, runs=2)
+    gate = gated(asked, Runs(verdict(recovery_s=4, transfer_s=1), recovered(5)), tmp_path)
+    measured = baselines.write(tmp_path / "baseline.json", gate).experiments["replica-lost"]
+    assert measured.measures == {RECOVERY: (4.0, 5.0)}
+
+
 def test_a_platform_that_breaks_leaves_a_gate_that_can_be_gone_on_with(tmp_path):
     asked = suite(tmp_path, MEDIAN)
     good = Runs(recovered(4))
@@ -155,7 +184,8 @@ def test_what_is_gone_on_with_must_be_the_same(tmp_path):
     other = course.begun(suite(tmp_path, MEDIAN, runs=6), STACK, MACHINE, None)
     newer = course.begun(suite(tmp_path, MEDIAN), {"torchft": "0.3.0"}, MACHINE, None)
     course.check_resumable(gate, gate, tmp_path)
-    for now, what in ((other, "suite"), (newer, "stack")):
+    elsewhere = course.begun(suite(tmp_path, MEDIAN), STACK, {"cpu": "b"}, None)
+    for now, what in ((other, "suite"), (newer, "stack"), (elsewhere, "machine")):
         with pytest.raises(BadInput, match=f"its {what} was"):
             course.check_resumable(gate, now, tmp_path)
 

@@ -77,6 +77,8 @@ def test_a_percentile_of_what_should_be_large_counts_from_above(tmp_path):
     objective = {"measure": RECOVERY, "percentile": 25, "at_least": 0}
     told = limit(tmp_path, objective, [run(float(number)) for number in range(1, 13)])
     assert (told.outcome, told.value, told.bound) == (PASS, 4.0, 1.0)
+    told = limit(tmp_path, objective | {"at_least": 4}, [run(float(number)) for number in range(1, 13)])
+    assert told.outcome is UNKNOWN, "three of twelve below it are too many to be sure"
 
 
 COMPARED = MEDIAN | {"at_most": 99, "worse_by_max": 1}
