@@ -81,7 +81,7 @@ class Finished(Message, frozen=True, kw_only=True, tag="finished"):
 
 
 class Exit(Message, frozen=True, kw_only=True, tag="exit"):
-    """End. After a worker host the platform starts its next life, after a trainer its nursery another."""
+    """To a worker host: end, so that the platform starts your next life. A trainer that is told ends likewise."""
 
     reason: str
 

@@ -237,10 +237,11 @@ class Controller:
             await asyncio.sleep(announce.BEAT_S)
             for key, replica_id in self._watch.silent(time.monotonic()):
                 self._tell_lost(key, replica_id)
-            for key, idle_s in self._watch.hung():
-                log.warning("%s#%d is hung: its peers wait, and it did nothing for %.1f s", *key, idle_s)
-                if (line := self._trainers.get(key)) is not None and key[0] not in self._finished:
-                    line.send(announce.Exit(reason=f"peers wait, and nothing was done for {idle_s:.1f} s"))
+            for (name, incarnation), idle_s in self._watch.hung():
+                life = self._lives.get(name)
+                if life is not None and life.key == (name, incarnation) and name not in self._finished:
+                    log.warning("%s is hung: its peers wait, and it did nothing for %.1f s", life.tag, idle_s)
+                    life.dismiss(f"trainer hung: nothing done for {idle_s:.1f} s while peers wait")
 
     def _tell_lost(self, lost: tuple[str, int], replica_id: str) -> None:
         """Have the others give up the exchange in which they may wait for it."""

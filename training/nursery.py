@@ -3,7 +3,8 @@
 One per worker host, which starts it, hands it a listening socket and ends with it. Who connects there (``actor``) sends
 an assignment and gets a line when its training is over. A trainer that dies is followed at once by another in the same
 life of the member. With ``respawn=standby`` that one was forked and built when the first had settled, and waits.
-A trainer that does not tell for ``hang_s``, although it is not stopped from outside, holds Python's lock, and is ended.
+A trainer that does not tell for ``hang_s``, although it is not stopped from outside, holds Python's lock. What it hangs
+in may be no fault of the process alone, so all of the member ends with it, and its next life begins from nothing.
 Monarch is not imported here: its threads would not survive the fork.
 """
 
@@ -144,10 +145,6 @@ class Child:
             os.close(number)
         return status
 
-    def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
-
 
 class Family:
     """The trainers that follow each other in one assignment."""
@@ -187,8 +184,8 @@ class Family:
             if child.settled and self._stand_in is None and self._settings.respawn == "standby":
                 self._stand_in = Child(self._assignment, stand_in=True)
             if child.settled and child.silent_ticks > silent_ticks_max and not stopped(child.pid):
-                log.warning("trainer %d has told nothing for %d ticks", child.pid, child.silent_ticks)
-                child.kill()
+                os.kill(child.pid, signal.SIGKILL)  # its own threads cannot see that we end
+                sys.exit(f"trainer {child.pid} told nothing for {child.silent_ticks * TICK_S:.1f} s")
 
 
 def stopped(pid: int) -> bool:

@@ -303,12 +303,12 @@ async def test_a_new_trainer_is_told_how_far_the_job_is_unless_history_may_begin
 
 
 @in_loop
-async def test_a_silent_trainer_is_told_to_its_peers_and_a_hung_one_to_end() -> None:
+async def test_a_silent_trainer_is_told_to_its_peers_and_the_member_of_a_hung_one_is_ended() -> None:
     async with running(replicas=2, settings=msgspec.structs.replace(SETTINGS, silence_s=0.5, hang_s=2.0)) as job:
-        (_, hung), (_, peer) = await job.member("replica-0"), await job.member("replica-1")
+        (worker, hung), (_, peer) = await job.member("replica-0"), await job.member("replica-1")
         hung.say(beat("replica-0:a", waits=False, for_s=3.0))
         peer.say(beat("replica-1:a", for_s=3.0))
-        said = await hung.hear()
+        said = await worker.hear()
         assert isinstance(said, announce.Exit) and "3.0 s" in said.reason
         assert {await hung.hear(), await peer.hear()} == {
             announce.Lost(replica_id="replica-1:a"), announce.Lost(replica_id="replica-0:a")
