@@ -11,6 +11,7 @@ import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from chaos.agent.linux.freeze import started
 from chaos.model.injections import Interface
@@ -59,16 +60,17 @@ def make_rails() -> Iterator[Pod]:
 
 
 @contextmanager
-def serving(pod: Pod, program: str, *options: str) -> Iterator[list[str]]:
-    """The program's server on rail 1; the command for its client on rail 0."""
+def serving(pod: Pod, program: str, *options: str) -> Iterator[list[str] | None]:
+    """The program's server on rail 1; the command for its client on rail 0, None when the server has no port to use."""
     enter = ["nsenter", f"--net=/proc/{pod.main.pid}/ns/net"]
     common = ["-x", "1", *options]
     server = subprocess.Popen(
         [*enter, program, "-d", "rxe_b", *common], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
     )
     try:
-        wait_for("a server of RDMA", lambda: f":{_PORT} " in run_in(pod.main.pid, "ss", "-lnt"))
-        yield [*enter, program, "-d", "rxe_a", *common, "127.0.0.1"]
+        listens = partial(run_in, pod.main.pid, "ss", "-lnt")
+        wait_for("a server of RDMA", lambda: server.poll() is not None or f":{_PORT} " in listens())
+        yield None if server.poll() is not None else [*enter, program, "-d", "rxe_a", *common, "127.0.0.1"]
     finally:
         server.kill()
         server.communicate()
@@ -77,6 +79,8 @@ def serving(pod: Pod, program: str, *options: str) -> Iterator[list[str]]:
 def measured(pod: Pod, program: str, *options: str, within_s: float = 2 * SLOW) -> list[float] | None:
     """The numbers that an exchange from rail 0 to rail 1 ends with; None when it does not."""
     with serving(pod, program, *options) as command:
+        if command is None:
+            return None
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=within_s)
         except subprocess.TimeoutExpired:

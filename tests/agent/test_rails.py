@@ -63,7 +63,7 @@ def test_delay_and_loss_change_the_figures(agent: Agent, rails: Pod) -> None:
     assert plain and fast
     agent.grant(rails, PortShape(TARGET, 0, delay_ms=100))
     slow = measured(rails, *LATENCY)
-    assert slow and slow[4] - plain[4] == pytest.approx(50_000, rel=0.3), "half of a round trip, in us"
+    assert slow and slow[2] - plain[2] == pytest.approx(50_000, rel=0.2), "half of a round trip at least, in us"
     agent.release()
     agent.grant(rails, PortShape(TARGET, 0, loss_percent=10))
     lossy = measured(rails, *WRITE)
