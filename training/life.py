@@ -18,6 +18,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 from training import announce, events, faultpoints, process, recipes
+from training.nursery import ALIVE, SETTLED
 
 if TYPE_CHECKING:
     from training.trainer import ReplicaTrainer
@@ -125,7 +126,7 @@ class Life:
         while True:
             trainer = self._trainer
             if self._tell is not None:
-                os.write(self._tell, b"s" if trainer is not None and trainer.committed else b".")
+                os.write(self._tell, SETTLED if trainer is not None and trainer.committed else ALIVE)
             if trainer is not None:
                 self._link.send(beat(trainer))
             time.sleep(announce.BEAT_S)

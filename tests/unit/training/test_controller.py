@@ -278,7 +278,7 @@ def beat(replica_id: str, waits: bool = True, for_s: float = 0.0) -> announce.Be
 @in_loop
 async def test_a_dead_trainer_is_told_to_its_peers_and_its_member_lives_on() -> None:
     async with running(replicas=2) as job:
-        (_, trainer), (_, peer) = await job.member("replica-0"), await job.member("replica-1")
+        (worker, trainer), (_, peer) = await job.member("replica-0"), await job.member("replica-1")
         trainer.say(beat("replica-0:a"))
         await trainer.close()
         assert await peer.hear() == announce.Lost(replica_id="replica-0:a")
@@ -286,6 +286,9 @@ async def test_a_dead_trainer_is_told_to_its_peers_and_its_member_lives_on() -> 
         follower.say(beat("replica-0:b"))
         await follower.close()
         assert await peer.hear() == announce.Lost(replica_id="replica-0:b")
+        for last in (await job.trainer("replica-0"), peer):
+            last.say(announce.Finished(reason="steps_reached"))
+        assert await worker.hear() is None, "the end of the job, and no word before it"
         assert not any(isinstance(event, events.MemberLost) for event in job.seen)
 
 
