@@ -38,6 +38,8 @@ apart() {{ unshare --net --pid --fork --mount-proc "$@"; }}
 
 def run(command: str, out: Path, within_s: int = VM_S) -> subprocess.CompletedProcess[str]:
     """Run a shell command on the stock kernel; what it puts into $OUT is in `out` then."""
+    if not VM:
+        sys.exit("set TORCHCHAOS_VM to a program that runs a command on a stock kernel")
     call = [VM, "--timeout", str(within_s), "--out", str(out), "--", PREPARE + command]
     return subprocess.run(call, capture_output=True, text=True, timeout=within_s + 60)
 
