@@ -221,7 +221,7 @@ class Controller:
             return  # it has a newer connection
         del self._trainers[key]
         self._news.set()
-        if (replica_id := self._watch.ended(key)) is not None:
+        if (replica_id := self._watch.ended(key)) is not None and self._job.settings.silence_s:
             self._tell_lost(key, replica_id)
         life = self._lives.get(hello.name)
         if life is None or life.key != key or hello.name in self._finished or not self._by_connection:
