@@ -83,13 +83,10 @@ def test_nobody_waits_for_a_frozen_trainer_which_goes_on_when_it_can(run: Callab
     born = until_built(job, "replica-1", {"mono_s": 0.0})
     before = job.until_committed("replica-1", 5)
     os.kill(born["pid"], signal.SIGSTOP)
-    discarded = job.until(lambda event: is_of(event, "step", "replica-0", before) and not event["committed"])
-    assert discarded["error"].endswith("replica-1 is lost") or "Connection closed" in discarded["error"]
-    alone = job.until(lambda event: is_of(event, "step", "replica-2", discarded) and event["committed"])
-    assert alone["participants"] == 2
+    alone = job.until(lambda event: is_of(event, "step", "replica-2", before) and event["participants"] == 2)
     os.kill(born["pid"], signal.SIGCONT)
     until_back(job, "replica-1", alone)
-    assert [event["pid"] for event in job.events if event["kind"] == "trainer_started"].count(born["pid"]) == 1
+    assert not any("imeout" in (event["error"] or "") for event in job.steps(committed=False))
     assert job.stop() == 0
     assert job.progress().differing_steps() == []
 
