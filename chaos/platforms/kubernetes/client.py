@@ -10,7 +10,7 @@ import json
 import logging
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
@@ -119,17 +119,19 @@ class Kube:
     @asynccontextmanager
     async def lines(self, path: str, **query: object) -> AsyncIterator[MemoryObjectReceiveStream[list[bytes]]]:
         """The answer line by line as it comes, several lines at a time where they come together. KubeError."""
-        response = await self._run(partial(self._request, "GET", path, None, query, ""))
-        if response.connection is not None:
-            response.connection.sock.settimeout(SILENCE_S)
+        with anyio.CancelScope(shield=True):  # The answer of a request that was made has to be closed.
+            response = await self._run(partial(self._request, "GET", path, None, query, ""))
         send, receive = anyio.create_memory_object_stream[list[bytes]](max_buffer_size=16)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(partial(to_thread.run_sync, _pump, response, send, limiter=self._threads))
-            try:
-                with receive:
+        with closing(response), send, receive:
+            if response.connection is not None:
+                response.connection.sock.settimeout(SILENCE_S)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(partial(to_thread.run_sync, _pump, response, send, limiter=self._threads))
+                try:
                     yield receive
-            finally:
-                _hang_up(response)
+                finally:
+                    receive.close()
+                    _hang_up(response)
 
     async def follow(self, path: str, seen: See, gone: See, query: Mapping[str, object] | None = None) -> None:
         """Tell every object there is and every change of one, as long as this runs; each that goes, as it was last.
@@ -254,7 +256,6 @@ def _pump(response: urllib3.BaseHTTPResponse, send: MemoryObjectSendStream[list[
     finally:
         with suppress(RuntimeError):
             from_thread.run_sync(send.close)
-        response.close()
 
 
 def _hang_up(response: urllib3.BaseHTTPResponse) -> None:
