@@ -101,23 +101,16 @@ def import_all(recipe: str) -> None:
 class Child:
     """A forked trainer, seen from its parent."""
 
-    def __init__(self, assignment: announce.Assignment, stand_in: bool) -> None:
-        told, tell = os.pipe()
-        wait, self._go = os.pipe()
+    def __init__(self, pid: int, told: int, go: int) -> None:
+        """``told``: the pipe with its signs of life; ``go``: one on which to tell a stand-in that it is its turn."""
+        self.pid = pid
         self.born_s = time.monotonic()
         self.silent_ticks = 0
         self.settled = False
-        sys.stdout.flush()
-        sys.stderr.flush()
-        self.pid = os.fork()
-        if self.pid == 0:
-            os.close(told)
-            os.close(self._go)
-            _live(assignment, tell, wait if stand_in else None)
-        os.close(tell)
-        os.close(wait)
-        self.told = told
-        self._end = os.pidfd_open(self.pid)
+        self._dying = False
+        self._told = told
+        self._go = go
+        self._end = os.pidfd_open(pid)
 
     def take_over(self) -> None:
         """To a stand-in: the trainer is dead, you are it."""
@@ -126,14 +119,18 @@ class Child:
             os.write(self._go, GO)
 
     def listen(self, tick_s: float) -> bool:
-        """Hear what it tells, for a while; False when it is dead."""
+        """Hear what it tells, for a while; False when it is dead. The pipe of one that dies is closed before that."""
         poll = select.poll()
         poll.register(self._end, select.POLLIN)
-        poll.register(self.told, select.POLLIN)
+        if not self._dying:
+            poll.register(self._told, select.POLLIN)
         ready = {number for number, _ in poll.poll(tick_s * 1000)}
         if self._end in ready:
             return False
-        heard = os.read(self.told, 4096) if self.told in ready else b""
+        heard = b""
+        if self._told in ready:
+            heard = os.read(self._told, 4096)
+            self._dying = not heard
         self.settled = self.settled or SETTLED in heard
         self.silent_ticks = 0 if heard else self.silent_ticks + 1
         return True
@@ -141,9 +138,25 @@ class Child:
     def status(self) -> int:
         """Of a dead one: 0 when it ended in order."""
         _, status = os.waitpid(self.pid, 0)
-        for number in (self.told, self._go, self._end):
+        for number in (self._told, self._go, self._end):
             os.close(number)
         return status
+
+
+def fork(assignment: announce.Assignment, stand_in: bool) -> Child:
+    """A new trainer, or one that waits for its turn."""
+    told, tell = os.pipe()
+    wait, go = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        os.close(told)
+        os.close(go)
+        _live(assignment, tell, wait if stand_in else None)
+    os.close(tell)
+    os.close(wait)
+    return Child(pid, told, go)
 
 
 class Family:
@@ -173,7 +186,7 @@ class Family:
     def _next(self) -> Child:
         stand_in, self._stand_in = self._stand_in, None
         if stand_in is None:
-            return Child(self._assignment, stand_in=False)
+            return fork(self._assignment, stand_in=False)
         stand_in.take_over()
         return stand_in
 
@@ -182,7 +195,7 @@ class Family:
         silent_ticks_max = self._settings.hang_s / TICK_S or float("inf")
         while child.listen(TICK_S):
             if child.settled and self._stand_in is None and self._settings.respawn == "standby":
-                self._stand_in = Child(self._assignment, stand_in=True)
+                self._stand_in = fork(self._assignment, stand_in=True)
             if child.settled and child.silent_ticks > silent_ticks_max and not stopped(child.pid):
                 os.kill(child.pid, signal.SIGKILL)  # its own threads cannot see that we end
                 sys.exit(f"trainer {child.pid} told nothing for {child.silent_ticks * TICK_S:.1f} s")

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,6 +37,19 @@ def test_a_process_that_is_gone_is_nobody_to_end(child: subprocess.Popen[bytes])
     child.kill()
     child.wait()
     assert nursery.stopped(child.pid)
+
+
+def test_a_child_whose_pipe_is_closed_before_it_is_dead_is_waited_for() -> None:
+    with subprocess.Popen([sys.executable, "-c", "import os; os.close(1); input()"], stdin=-1, stdout=-1) as dying:
+        assert dying.stdin is not None and dying.stdout is not None
+        child = nursery.Child(dying.pid, dying.stdout.fileno(), dying.stdin.fileno())
+        began_s = time.monotonic()
+        while child.silent_ticks < 5:
+            assert child.listen(0.02)
+        assert time.monotonic() - began_s >= 4 * 0.02
+        dying.kill()
+        assert not child.listen(10)
+        os.close(child._end)
 
 
 def test_the_door_of_the_next_life_replaces_that_of_the_last_however_long_its_path(tmp_path: Path) -> None:
