@@ -11,6 +11,9 @@ from msgspec import Meta
 
 from chaos.api import AnyEvent, Commit, Finding, History, Life, Limits, Monitor, Outcome, Past, Plan, counted, events
 
+_APART_S = 1.0
+"""Clocks of nodes that differ by less may be taken for right."""
+
 
 class GradientsScaledLimits(Limits, frozen=True):
     """Thresholds of `gradients_scaled`."""
@@ -119,9 +122,9 @@ def _overcounted(past: Past) -> Iterator[tuple[int, Wrong]]:
     """Steps that were divided by more replicas than can have contributed.
 
     A replica that died or was stopped or cut off before it could say so may have contributed, and so may one whose own
-    commit failed.
+    commit failed, or whose clock is so far ahead that it said so in drain.
     """
-    unheard = Counter(step for lives in past.lives.values() for life in lives for step in _untold(life))
+    unheard = Counter(step for lives in past.lives.values() for life in lives for step in _untold(life, past))
     tried_in_vain: dict[tuple[int, int], set[str]] = defaultdict(set)
     for discard in (one for lives in past.lives.values() for life in lives for one in life.discards):
         tried_in_vain[discard.step, discard.quorum_id].add(discard.member)
@@ -145,10 +148,14 @@ def _exchanges(step: int, past: Past) -> dict[int, list[Commit]]:
     return groups
 
 
-def _untold(life: Life) -> set[int]:
+def _untold(life: Life, past: Past) -> set[int]:
     """The steps that a life may have tried without a word: its last one, and each one before it took a peer's state."""
     before = (bisect_left(life.commits.times_s, heal.t_s) for heal in life.heals)
-    return {_next_try(life), *(life.commits[index - 1].step + 1 for index in before if index)}
+    last = _next_try(life)
+    in_drain: range | tuple[()] = ()
+    if life.commits and life.commits.times_s[-1] > past.drain_s - _APART_S:
+        in_drain = range(last, max(past.steps.tallies) + 1)
+    return {last, *in_drain, *(life.commits[index - 1].step + 1 for index in before if index)}
 
 
 def _next_try(life: Life) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from journals import Story, about, failing, frozen_and_back, judge, judge_live, lost, lost_and_back, steady
 
@@ -126,3 +127,15 @@ def test_the_threshold_is_the_authors() -> None:
     story = lost().alter(about(events.Step, "replica-0", step=9), gradient_scale=1.005).drain().end()
     limits = GradientsScaledLimits(scale_error_max=0.01)
     assert judge(story, gradients_scaled=limits)["gradients_scaled"].outcome is Outcome.PASS
+
+
+def test_a_replica_whose_clock_is_ahead_tells_of_its_last_steps_in_drain() -> None:
+    story = steady()
+    ahead = about(events.Step, "replica-2")
+    story.told = [msgspec.structs.replace(one, t_s=one.t_s + 0.8) if ahead(one) else one for one in story.told]
+    assert judge(story)["gradients_scaled"].outcome is Outcome.PASS
+
+
+def test_a_replica_that_was_silent_long_before_drain_has_not_contributed() -> None:
+    story = steady().drop(lambda event: about(events.Step, "replica-2")(event) and event.step > 20)
+    assert judge(story)["gradients_scaled"].outcome is Outcome.FAIL
