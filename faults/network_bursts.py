@@ -30,7 +30,6 @@ class NetworkBursts(Fault, frozen=True):
     """Which way packets go that are hit, as the target sees it."""
 
     def injections(self, aim: Aim) -> Iterable[Injection]:
-        ways = (Direction.IN, Direction.OUT) if self.direction is Direction.BOTH else (self.direction,)
         for target in aim.targets:
-            for way in ways:
+            for way in self.direction.ways:
                 yield Shape(target, self.interface, loss_percent=self.percent, loss_burst=self.burst, direction=way)

@@ -33,7 +33,6 @@ class NetworkDelay(Fault, frozen=True):
     def injections(self, aim: Aim) -> Iterable[Injection]:
         jitter_ms = self.delay_ms * self.jitter or None
         spread = self.spread if jitter_ms else Spread.UNIFORM
-        ways = (Direction.IN, Direction.OUT) if self.direction is Direction.BOTH else (self.direction,)
         for target in aim.targets:
-            for way in ways:
+            for way in self.direction.ways:
                 yield Shape(target, self.interface, None, self.delay_ms, jitter_ms, spread, direction=way)

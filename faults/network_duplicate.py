@@ -27,7 +27,6 @@ class NetworkDuplicate(Fault, frozen=True):
     """Which way packets go that are hit, as the target sees it."""
 
     def injections(self, aim: Aim) -> Iterable[Injection]:
-        ways = (Direction.IN, Direction.OUT) if self.direction is Direction.BOTH else (self.direction,)
         for target in aim.targets:
-            for way in ways:
+            for way in self.direction.ways:
                 yield Shape(target, self.interface, duplicate_percent=self.percent, direction=way)

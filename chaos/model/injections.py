@@ -35,6 +35,11 @@ class Direction(enum.Enum):
     OUT = "out"
     BOTH = "both"
 
+    @property
+    def ways(self) -> tuple[Direction, ...]:
+        """In and out by themselves."""
+        return (Direction.IN, Direction.OUT) if self is Direction.BOTH else (self,)
+
 
 class Protocol(enum.Enum):
     TCP = "tcp"
