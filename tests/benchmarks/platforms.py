@@ -30,6 +30,8 @@ from tests.kubernetes.conftest import KUBE, Cluster, started
 
 EXPERIMENTS = ("steady", "replica-lost", "nic-down", "nic-down-control", "node-down", "cpu-starve", "storm")
 PLATFORMS = ("local", "kubernetes")
+NODES = 5
+"""As many as the largest of them asks for: four of replicas, one of lighthouse and controller."""
 MEASURES = {
     "survivors_continue": ("gap_s",),
     "replicas_rejoin": ("recovery_s", "respawn_s", "heal_s", "first_commit_s"),
@@ -90,7 +92,7 @@ def cluster(file: Path | None) -> Iterator[Cluster]:
         sys.exit("name a platform file, or set TORCHCHAOS_KUBE")
     with (
         tempfile.TemporaryDirectory() as folder,
-        contextmanager(started)(Path(folder), dict(os.environ)) as found,
+        contextmanager(started)(Path(folder), dict(os.environ), NODES) as found,
     ):
         os.environ.update(found.env)
         yield found

@@ -91,14 +91,14 @@ def cluster(tmp_path_factory, chaos_env) -> Iterator[Cluster]:
         pytest.skip("set TORCHCHAOS_KUBE, or KUBECONFIG and TORCHCHAOS_PLATFORM_FILE")
 
 
-def started(folder: Path, env: dict[str, str]) -> Iterator[Cluster]:
+def started(folder: Path, env: dict[str, str], nodes: int = 3) -> Iterator[Cluster]:
     program = [sys.executable, f"{KUBE}/kube"]
     file = folder / "platform.yaml"
     file.write_text(yaml.safe_dump(this_machine()))
     LEDGERS.mkdir(parents=True, exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "torchchaos", LEDGERS], check=True)
     try:
-        up = subprocess.run([*program, "up"], capture_output=True, text=True, timeout=UP_S)
+        up = subprocess.run([*program, "up", "--nodes", str(nodes)], capture_output=True, text=True, timeout=UP_S)
         assert up.returncode == 0, up.stderr
         for name, weight in cgroups.WEIGHTS.items():  # As those of local pods: all nodes together are one group here.
             for path in Path("/sys/fs/cgroup").rglob(f"kube/{name}"):
