@@ -259,10 +259,13 @@ class Account:
         """Replicas that no fault was to take out, and that had to take a peer's state all the same."""
         for member in self._plan.replicas():
             heals = [heal for life in self._past.lives.get(member, []) for heal in life.heals if heal.step > 0]
-            for heal in [heal for heal in heals if not self._aimed(member, heal.t_s)][:NEWS_MAX]:
+            unforced = [heal for heal in heals if not self._aimed(member, heal.t_s)]
+            if unforced:
+                first, last = unforced[0], unforced[-1]
+                often = f" {len(unforced)} times from {first.t_s:.1f} s on" if len(unforced) > 1 else ""
                 yield (
-                    f"{member}, which no fault was to take out, fell behind: at {heal.t_s:.1f} s it took the state of "
-                    f"step {heal.step} from {heal.source}."
+                    f"{member}, which no fault was to take out, fell behind{often}: at {last.t_s:.1f} s it took the "
+                    f"state of step {last.step} from {last.source}."
                 )
 
     def _aimed(self, member: str, before_s: float) -> bool:

@@ -59,13 +59,13 @@ def test_row(kueue, operator, tmp_path, layout, scenario):  # noqa: F811
 
 
 def ending(runs: Path, said: str) -> str:
-    """How soon the dead replica's next life began, and the verdict; or what ended the run."""
+    """How soon after the hit a replica's next life began, and the verdict; or what ended the run."""
     (folder,) = runs.iterdir()
     if not (folder / "verdict.json").exists():
         return said.strip().removeprefix("chaos: ")
     verdict = msgspec.json.decode((folder / "verdict.json").read_bytes(), type=Verdict)
     events = list(Reading(folder / NAME).events())
     hit = next((event for event in events if isinstance(event, InjectionInForce)), None)
-    lives = [event for event in events if isinstance(event, MemberStarted) and hit and event.member == hit.proof.member]
-    back = f"back after {lives[1].t_s - hit.t_s:.1f} s" if hit and len(lives) > 1 else "never back"
+    lives = [event for event in events if isinstance(event, MemberStarted) and hit and event.seq > hit.seq]
+    back = f"back after {lives[0].t_s - hit.t_s:.1f} s" if hit and lives else "never back"
     return f"{back}; {verdict.outcome.value}"

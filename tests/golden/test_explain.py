@@ -130,6 +130,19 @@ def test_a_thousand_discards_stay_readable(tmp_path: Path) -> None:
     assert text.count("Timed out after") == 1
 
 
+def test_a_replica_that_falls_behind_again_and_again_is_told_of_once(tmp_path: Path) -> None:
+    run = recorded.load("steady")
+    commits = [e for e in run.events if isinstance(e, events.Step) and e.member == "replica-1" and e.step > 5]
+    for commit in commits:
+        taken = {"step": commit.step - 1, "source": "replica-0", "incarnation": commit.incarnation}
+        heal = events.HealEnded(t_s=commit.t_s - 0.001, member=commit.member, **taken)
+        run = Scene(run, Random(0)).inserted(commit, heal, before=True)
+    text = told(run, tmp_path)
+    assert text.count("fell behind") == 1
+    assert f"replica-1, which no fault was to take out, fell behind {len(commits)} times from" in text
+    assert f"it took the state of step {commits[-1].step - 1} from replica-0." in text
+
+
 def test_fifty_faults_stay_readable(tmp_path: Path) -> None:
     run = recorded.load("process-kill")
     told_of = [e for e in run.events if getattr(e, "fault_id", None)]
