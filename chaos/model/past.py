@@ -174,11 +174,10 @@ class Past:
 
     def _residents(self, target: str) -> dict[str, Life | None]:
         """The members on a node with their newest lives; for what is no node, itself."""
-        newest = {member: lives[-1] for member, lives in self.lives.items() if lives}
         on_node: dict[str, Life | None] = {
-            member: life for member, life in newest.items() if life.started and life.started.node == target
+            member: lives[-1] for member, lives in self.lives.items() if _node(lives) == target
         }
-        return on_node or {target: newest.get(target)}
+        return on_node or {target: lives[-1] if (lives := self.lives.get(target)) else None}
 
     def _apply_proof(self, event: InjectionInForce) -> None:
         self.in_force.append(event)
@@ -376,3 +375,8 @@ def _blindness(event: EventsLost | Unknown) -> str:
         return f"{event.member} told of {event.of_kind!r}, which this version cannot read"
     number = "events" if event.count is None else "1 event" if event.count == 1 else f"{event.count} events"
     return f"{number} of {event.member} did not arrive ({event.reason})"
+
+
+def _node(lives: list[Life]) -> str | None:
+    """Where a member is. A trainer that follows another one in the same incarnation lives where that one did."""
+    return next((life.started.node for life in reversed(lives) if life.started), None)

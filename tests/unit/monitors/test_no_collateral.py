@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from journals import Story, about, failing, judge, judge_live, lost, lost_and_back, node_off_and_back, slowed
 
-from chaos.api import Outcome, events
+from chaos.api import Outcome, Process, Signal, events
 
 
 def test_measures_of_a_good_run() -> None:
@@ -96,6 +96,19 @@ def test_the_members_of_a_node_are_its_victims() -> None:
     found = judge(node_off_and_back())["no_collateral"]
     assert found.outcome is Outcome.PASS
     assert found.measures["members_not_hit"] == 4
+
+
+def test_a_trainer_that_followed_another_one_in_its_pod_is_a_victim_of_its_node() -> None:
+    kill = Signal("replica-1", Process.TRAINER, 9)
+    story = Story(4).deploy().train(12).phase("disturb").strike("process.kill", kill)
+    story.group.discard("replica-1")
+    story.discard().regroup().train(10).build("replica-1").join("replica-1").train(5)
+    story.power_off("node-1").wait(1.0).discard().regroup().train(10).release().phase("quiesce")
+    for member in story.topology.on("node-1"):
+        story.restart(member, "node-1").train(4).build(member).join(member).train(2)
+    found = judge(story.train(10).drain().end())
+    assert found["no_collateral"].outcome is Outcome.PASS
+    assert found["replicas_rejoin"].outcome is Outcome.PASS
 
 
 def test_a_death_on_another_node_is_collateral() -> None:
