@@ -36,7 +36,7 @@ from chaos.run.recorder import Recorder
 from chaos.run.runner import _Run
 
 T_95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}
-"""Student's t for so many degrees of freedom."""
+"""Student's t for so many degrees of freedom; for more of them the last one, which is a little wide."""
 SCRAPE_S = 1.0
 
 
@@ -126,7 +126,7 @@ def main() -> None:
     for on, off, cost in zip(rates[::2], rates[1::2], costs, strict=True):
         print(f"on {on:8.3f} steps/s   off {off:8.3f} steps/s   cost {cost:+.2%}")
     if len(costs) > 1:
-        half = T_95[len(costs) - 1] * statistics.stdev(costs) / sqrt(len(costs))
+        half = T_95.get(len(costs) - 1, T_95[9]) * statistics.stdev(costs) / sqrt(len(costs))
         print(f"mean cost {statistics.mean(costs):+.2%}, 95 % confidence {half:.2%} either way")
 
 
