@@ -90,14 +90,14 @@ def test_an_order_strikes_while_it_is_held_and_is_proven_at_both_ends(trainer, t
 
 
 def test_a_held_order_outlives_its_time_and_a_pause_ends_with_it(trainer, tmp_path, monkeypatch):
-    monkeypatch.setattr(client, "TTL_S", 0.6)
+    monkeypatch.setattr(client, "TTL_S", 2.0)
     standing = threading.Thread(target=lambda: trainer.points.at("in_serve", 5), daemon=True)
 
     async def run() -> None:
         with anyio.fail_after(PATIENCE_S):
             async with client.hold(injection(Point.IN_SERVE, Action.PAUSE), 1, tmp_path) as held:
                 standing.start()
-                await anyio.sleep(1.5)  # Longer than its time: what is looked at is that nothing happens.
+                await anyio.sleep(3.0)  # Longer than its time: what is looked at is that nothing happens.
                 assert standing.is_alive()
                 assert not held.trouble
 
