@@ -11,7 +11,9 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, closing, suppress
+from dataclasses import dataclass, field
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
 
@@ -54,6 +56,41 @@ class KubeError(Exception):
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
         self.status = status
+
+
+@dataclass
+class _Told:
+    """The objects of one place as they were last told of, and up to which version of the place."""
+
+    seen: See
+    gone: See
+    version: str = ""
+    """Empty while it is not known where to go on."""
+    _known: dict[str, Object] = field(default_factory=dict)
+
+    def list(self, answer: Object) -> None:
+        """Take in all that there is now."""
+        found = {item["metadata"]["uid"]: item for item in answer["items"]}
+        for uid in self._known.keys() - found.keys():
+            self.gone(self._known.pop(uid))
+        for uid, item in found.items():
+            if uid not in self._known or _version(self._known[uid]) != _version(item):
+                self._known[uid] = item
+                self.seen(item)
+        self.version = _version(answer)
+
+    def take(self, kind: str, item: Object) -> None:
+        """Take in an event of a watch."""
+        if kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):
+            self.version = ""  # An error: the server does not know that version any more.
+            return
+        self.version = _version(item)
+        if kind == "DELETED":
+            self._known.pop(item["metadata"]["uid"], None)
+            self.gone(item)
+        elif kind != "BOOKMARK":
+            self._known[item["metadata"]["uid"]] = item
+            self.seen(item)
 
 
 class Kube:
@@ -136,43 +173,32 @@ class Kube:
     async def follow(self, path: str, seen: See, gone: See, query: Mapping[str, object] | None = None) -> None:
         """Tell every object there is and every change of one, as long as this runs; each that goes, as it was last.
 
-        Breaks are mended by listing afresh, so that what happened meanwhile is told as its sum. A server that does not
-        answer is asked again for ever: the caller bounds its wait for what it needs.
+        A watch that ends or breaks is taken up where it stood. Only what the server has forgotten by then is listed
+        afresh, and what happened meanwhile is told as its sum. A server that does not answer is asked again for ever:
+        the caller bounds its wait for what it needs.
         """
-        known: dict[str, Object] = {}
+        told = _Told(seen, gone)
         while True:
             try:
-                listed = await self.ask("GET", path, query=query)
-                found = {item["metadata"]["uid"]: item for item in listed["items"]}
-                for uid in known.keys() - found.keys():
-                    gone(known.pop(uid))
-                for uid, item in found.items():
-                    if uid not in known or known[uid]["metadata"]["resourceVersion"] != _version(item):
-                        known[uid] = item
-                        seen(item)
-                await self._watch(path, query or {}, _version(listed), known, seen, gone)
+                if not told.version:
+                    told.list(await self.ask("GET", path, query=query))
+                await self._watch(path, query or {}, told)
                 await anyio.sleep(PAUSE_S)
             except KubeError as error:
                 log.info("%s: %s", path, error)
+                if error.status == HTTPStatus.GONE:
+                    told.version = ""
                 await anyio.sleep(RETRY_S)
 
-    async def _watch(
-        self, path: str, query: Mapping[str, object], version: str, known: dict[str, Object], seen: See, gone: See
-    ) -> None:
-        watch = {**query, "watch": "true", "resourceVersion": version, "timeoutSeconds": WATCH_S}
-        async with self.lines(path, **watch) as lines:
+    async def _watch(self, path: str, query: Mapping[str, object], told: _Told) -> None:
+        about = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": WATCH_S}
+        async with self.lines(path, **query, **about, resourceVersion=told.version) as lines:
             async for several in lines:
                 for line in several:
                     event = json.loads(line)
-                    item = event["object"]
-                    if event["type"] not in ("ADDED", "MODIFIED", "DELETED"):
-                        return  # ERROR: the version is too old; list again.
-                    if event["type"] == "DELETED":
-                        known.pop(item["metadata"]["uid"], None)
-                        gone(item)
-                    else:
-                        known[item["metadata"]["uid"]] = item
-                        seen(item)
+                    told.take(event["type"], event["object"])
+                    if not told.version:
+                        return
 
     async def _run(self, work: Callable[[], Any]) -> Any:
         return await to_thread.run_sync(work, limiter=self._threads)
