@@ -83,6 +83,8 @@ class WatchedClient:
     def _quorum(self, **arguments: Any) -> Any:
         lost_before = self._owner.lost.copy()
         result = self._client._quorum(**arguments)
+        if has_follower(result.replica_ids):
+            result = self._client._quorum(**arguments)
         self._owner.joined(result.replica_ids, lost_before)
         if self._owner.watch is not None:
             self._owner.watch.quorum(result, self._owner.current_step())
@@ -95,6 +97,13 @@ class WatchedClient:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
+
+
+def has_follower(members: list[str]) -> bool:
+    """Whether two members have one name. One has followed the other, which asked for this quorum and died: it beat
+    lately, but a group with it would be in the making until that is given up. All see it, and ask once more.
+    """
+    return len({member.partition(":")[0] for member in members}) < len(members)
 
 
 class LateServer:
@@ -130,6 +139,7 @@ class ReplicaManager(torchft.Manager):  # type: ignore[misc]
             super().__init__(**arguments)
         self._leave_on_error = leave_on_error
         self.waits = waits
+        waits.before_exchange = self._give_up_lost
         self._members: frozenset[str] = frozenset()
         self.lost: set[str] = set()
         self._last_step: int | None = None

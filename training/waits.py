@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
@@ -20,6 +20,8 @@ class Waits:
         self._used_s = 0.0
         self._used_at_s = 0.0
         self.exchanging = False
+        self.before_exchange: Callable[[], None] = lambda: None
+        """Called when ``exchanging`` says so already, and before the thread waits."""
         self.step_s = 0.0
         """What the last step took that was committed."""
 
@@ -28,6 +30,8 @@ class Waits:
         """Within this the thread waits for a quorum or an exchange."""
         self._state, self.exchanging = (True, time.monotonic()), exchange
         try:
+            if exchange:
+                self.before_exchange()
             yield
         finally:
             self._state, self.exchanging = (False, time.monotonic()), False

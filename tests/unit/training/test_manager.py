@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 import torch
 from torch.distributed import TCPStore
+from torchft.coordination import LighthouseClient
 
 from training import lighthouse
 from training.groups import LeavableGloo
@@ -81,18 +84,32 @@ class Replica:
 
 
 @pytest.fixture
-def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Replica, Replica]]:
-    """Two replicas in one group that has made an update."""
+def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Of a lighthouse that takes nobody for dead while another is being made."""
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     address = f"{HOST}:{free_port(HOST)}"
-    server = lighthouse.start(address, 2, Settings())
+    server = lighthouse.start(address, 2, Settings(heartbeat_timeout_ms=2000))
+    yield address
+    server.shutdown()
+
+
+def until_asked(address: str, count: int) -> None:
+    """Until so many living replicas have asked the lighthouse for the next quorum."""
+    deadline_s = time.monotonic() + SOON_S
+    while f"[{count}/".encode() not in urlopen(f"http://{address}/status").read():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def pair(address: str) -> Iterator[tuple[Replica, Replica]]:
+    """Two replicas in one group that has made an update."""
     first, second = Replica("replica-0", address), Replica("replica-1", address)
     tries = [one.do(one.step) for one in (first, second)]
     assert all(one.result(SOON_S) for one in tries)
     yield first, second
     first.close()
     second.close()
-    server.shutdown()
 
 
 def test_an_exchange_with_one_that_is_lost_is_given_up_at_once(pair: tuple[Replica, Replica]) -> None:
@@ -121,6 +138,37 @@ def test_one_that_is_lost_between_quorum_and_exchange_is_not_waited_for(pair: tu
         first.lose(second)
 
     assert first.do(lambda: first.step(lose_late)).result(SOON_S) is False
+
+
+def test_one_that_is_lost_when_the_exchange_has_begun_and_nobody_waits_yet_is_not_waited_for(
+    pair: tuple[Replica, Replica],
+) -> None:
+    first, second = pair
+    second.do(second.manager.start_quorum)
+
+    def step() -> bool:
+        first.manager.start_quorum()
+        begun = first.manager.allreduce(torch.ones(4))
+        first.lose(second)
+        begun.wait()
+        return first.manager.should_commit()
+
+    assert first.do(step).result(SOON_S) is False
+
+
+def test_one_that_asked_for_a_quorum_and_died_is_not_waited_for_when_its_follower_is_there(address: str) -> None:
+    first, follower = Replica("replica-0", address), Replica("replica-1", address)
+    dead = LighthouseClient(f"http://{address}", connect_timeout=EXCHANGE)
+    ask = ThreadPoolExecutor(1).submit
+    asked = ask(dead.quorum, "replica-1:u", timeout=EXCHANGE, store_address=f"{HOST}:1", step=0, world_size=1)
+    until_asked(address, 1)
+    follows = follower.do(follower.step)
+    until_asked(address, 2)
+    tries = [first.do(first.step), follows]
+    assert len(asked.result(SOON_S).participants) == 3
+    assert [one.result(SOON_S) for one in tries] == [True, True]
+    first.close()
+    follower.close()
 
 
 def test_a_stranger_that_is_lost_is_no_reason_to_leave(pair: tuple[Replica, Replica]) -> None:
