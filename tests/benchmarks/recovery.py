@@ -4,8 +4,8 @@
 
 Run by hand on a quiet machine, from the repository's root; the load is in each row. Profiles: `upstream`, `tuned`, and
 `standby`, which is tuned with a stand-in built. A fault comes as often as trials are asked for, with a pause that lets
-the victim come back. Prints median and 95th percentile in seconds; the CSV has a row for each trial. A run in which a
-state or the history was damaged is told, and its times count for nothing.
+the victim come back. Prints median and 95th percentile in seconds; the CSV has a row for each trial, which
+`recovery_plot` draws. A run in which a state or the history was damaged is told, and its times count for nothing.
 """
 
 from __future__ import annotations
