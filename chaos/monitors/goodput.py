@@ -61,7 +61,8 @@ class Goodput(Monitor[GoodputLimits]):
     - tokens per second that were committed, and their share of the rate before the first fault of the same run.
     - lost replica-seconds: all time of all replicas in which they trained nothing that was kept. Times the GPUs of a
       replica these are lost GPU-seconds. Failure cost is lost from the begin of a fault until it is over and its
-      victims are back; what is lost at other times is the cost of the steady state.
+      victims are back; what is lost at other times is the cost of the steady state. So is a new quorum between two steps
+      at such a time, after the baseline: timers that are too short for the machine take the slow for dead.
     """
 
     name: ClassVar[str] = "goodput"
@@ -129,6 +130,12 @@ class Goodput(Monitor[GoodputLimits]):
         lost_s, failure_s = sum(losts_s), sum(itertools.compress(losts_s, touched))
         discards_s = [one.t_s for lives in past.lives.values() for life in lives for one in life.discards]
         in_vain = sum(windows.touch(at_s, at_s) for at_s in discards_s)
+        healthy_s = past.phases["disturb"].t_s if "disturb" in past.phases else inf
+        regrouped = [
+            (one.t_s, later.t_s)
+            for one, later in itertools.pairwise(moves)
+            if later.quorum_id != one.quorum_id and one.t_s >= healthy_s
+        ]
         return {
             "ettr": sum(one.productive_s for one in intervals) / (intervals[-1].until_s - intervals[0].since_s),
             "lost_replica_s": lost_s,
@@ -137,6 +144,7 @@ class Goodput(Monitor[GoodputLimits]):
             "steady_replica_s": lost_s - failure_s,
             "failure_discards": in_vain,
             "steady_discards": len(discards_s) - in_vain,
+            "steady_quorums": sum(not windows.touch(*times_s) for times_s in regrouped),
         }
 
 

@@ -30,7 +30,7 @@ def test_measures_of_a_lost_replica() -> None:
     assert measures["failure_replica_s"] == pytest.approx(3 * 1.12 + 18 * 0.5)
     assert measures["failure_replica_s_per_fault"] == measures["failure_replica_s"]
     assert measures["steady_replica_s"] == pytest.approx(0.0, abs=1e-6)
-    assert (measures["failure_discards"], measures["steady_discards"]) == (2, 0)
+    assert (measures["failure_discards"], measures["steady_discards"], measures["steady_quorums"]) == (2, 0, 0)
     assert measures["tokens_per_s_control"] == pytest.approx(48.0)
     assert measures["tokens_share"] == pytest.approx((38 * 3 - 18) * 8 / wall_s / 48)
     assert found.reading == (
@@ -52,6 +52,11 @@ def test_discards_without_a_fault_are_a_cost_of_the_steady_state() -> None:
     story.step = 3
     measures = judge(story.discard())["goodput"].measures
     assert (measures["failure_discards"], measures["steady_discards"]) == (2, 3)
+
+
+def test_a_new_quorum_without_a_fault_is_a_cost_of_the_steady_state_once_the_job_is_up() -> None:
+    story = Story().deploy().train(6).regroup().train(6).phase("disturb").train(6).regroup().train(6)
+    assert judge(story.drain().end())["goodput"].measures["steady_quorums"] == 1
 
 
 def test_a_replica_that_stays_away_costs_until_the_end() -> None:
