@@ -61,8 +61,8 @@ class Goodput(Monitor[GoodputLimits]):
     - tokens per second that were committed, and their share of the rate before the first fault of the same run.
     - lost replica-seconds: all time of all replicas in which they trained nothing that was kept. Times the GPUs of a
       replica these are lost GPU-seconds. Failure cost is lost from the begin of a fault until it is over and its
-      victims are back; what is lost at other times is the cost of the steady state. So is a new quorum between two steps
-      at such a time, after the baseline: timers that are too short for the machine take the slow for dead.
+      victims are back; what is lost at other times is the cost of the steady state. So is a new quorum between two
+      steps at such a time, after the baseline: timers that are too short for the machine take the slow for dead.
     """
 
     name: ClassVar[str] = "goodput"
