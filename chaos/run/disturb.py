@@ -39,6 +39,7 @@ from chaos.model.history import Activity, History
 from chaos.model.injections import (
     Action,
     Delete,
+    Drop,
     FaultPoint,
     Held,
     HeldInjection,
@@ -304,14 +305,18 @@ def _patience_s(injection: OneShot) -> float:
 
 
 def _can_strike(injection: Injection, history: History) -> bool:
-    """Whether there is something to hit: a living member, and a trainer for what is done to or by that."""
+    """Whether there is something to hit: a living member, a trainer for what is done to or by that, and those from whom
+    it is to be cut off, whose addresses are those of their present lives.
+    """
     member = history.members.get(injection.target if isinstance(injection, Held) else injection.member)
     if member is None or isinstance(injection, Launch):
         return True
     of_trainer = isinstance(injection, FaultPoint) or (
         isinstance(injection, Signal) and injection.process is Process.TRAINER
     )
-    return member.alive and not (of_trainer and member.activity is Activity.STARTING)
+    peers = injection.peers if isinstance(injection, Drop) else ()
+    ready = member.alive and not (of_trainer and member.activity is Activity.STARTING)
+    return ready and all(history.alive(peer) for peer in peers)
 
 
 def _left(history: History, targets: tuple[str, ...]) -> int:

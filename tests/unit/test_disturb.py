@@ -31,6 +31,7 @@ from chaos.model.experiment import Experiment, Trigger, WorkloadSpec
 from chaos.model.injections import (
     Action,
     Delete,
+    Drop,
     Evict,
     FaultPoint,
     HeldInjection,
@@ -73,8 +74,8 @@ class Counting:
         return 0
 
 
-def started(incarnation: int) -> MemberStarted:
-    return MemberStarted(t_s=0, member="replica-0", incarnation=incarnation, node="n", address="a", pid=1)
+def started(incarnation: int, member: str = "replica-0") -> MemberStarted:
+    return MemberStarted(t_s=0, member=member, incarnation=incarnation, node="n", address="a", pid=1)
 
 
 def trainer_started(incarnation: int) -> TrainerStarted:
@@ -95,12 +96,12 @@ def disturbed(
     later_s: float = 1.0,
 ) -> list[AnyEvent]:
     """What the journal holds after one fault of replica-0, of which something is `told` first and something later."""
-    workload = Workload(1, "a-job", 1, 1, 9, {"replica": Role(("replica-0",), ("run",))})
+    workload = Workload(1, "a-job", 2, 1, 9, {"replica": Role(("replica-0", "replica-1"), ("run",))})
     fault = PlannedFault(
         "fault-0", "nic.flap", Trigger(seconds=0), "replica", ("replica-0",), (injection,), for_s=for_s, rhythm=rhythm,
         removes=False,
     )  # fmt: skip
-    experiment = Experiment("a-run", "a test", WorkloadSpec("a-job", 1, 1, 9), {})
+    experiment = Experiment("a-run", "a test", WorkloadSpec("a-job", 2, 1, 9), {})
     plan = Plan(experiment, workload, place(workload, 1, Restart.ALWAYS), (fault,))
 
     async def run() -> None:
@@ -155,8 +156,9 @@ def test_it_ends_with_the_life_of_its_target(tmp_path: Path) -> None:
     [
         (DOWN, (started(1), DEATH), started(2)),
         (ORDER, (started(1), trainer_started(1), DEATH, started(2)), trainer_started(2)),
+        (Drop("replica-0", ("replica-1",)), (started(1), trainer_started(1)), started(1, "replica-1")),
     ],
-    ids=["a member", "a trainer"],
+    ids=["a member", "a trainer", "a peer it is to be cut off from"],
 )
 def test_it_waits_for_a_target_that_is_being_born_again(tmp_path: Path, injection, told, later) -> None:
     events = disturbed(tmp_path, 0.1, injection=injection, told=told, later=(later,), later_s=0.3)

@@ -141,7 +141,20 @@ def test_a_stream_that_breaks_is_taken_up_and_no_line_is_told_twice():
         await told.until("a", "b")
         node.now.lines += [line(2, "c", ".15"), line(3, "d", "")]
         await told.until("a", "b", "c", "d")
-        assert {query.get("sinceTime") for query in node.asked[1:]} <= {"2026-01-01T00:00:02Z", "2026-01-01T00:00:03Z"}
+        assert {query.get("sinceTime") for query in node.asked[1:]} <= {"2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z"}
+
+    followed(node, story)
+
+
+def test_a_line_that_lies_behind_a_later_one_is_told():
+    """What is written to standard output and to standard error gets its times apart."""
+    node = Node(Log([line(1, "a", ".2"), line(1, "b", ".1")], broken=True))
+
+    async def story(log: PodLog, told: Told) -> None:
+        log.update(pod(running={}))
+        await told.until("a", "b")
+        node.now.lines += [line(2, "c", ".2"), line(1, "d", ".9")]
+        await told.until("a", "b", "c", "d")
 
     followed(node, story)
 

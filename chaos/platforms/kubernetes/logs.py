@@ -1,9 +1,10 @@
 """Follows the log of one pod through the lives of its container.
 
 The log API hands out what the container wrote, with the time of each line as its node has it. A stream that breaks is
-taken up again from the last line's time, and what was seen before is dropped; a life whose log was gone before it could
-be read is told as lost. When the container has ended, the rest of its log is read before its end is told. A container
-that is started again may be heard before the pod's status tells so: its lines wait for that.
+taken up again from the last lines' time, and what was seen before is dropped; by the line itself, since lines of
+standard output and error may lie in the log a little out of their order in time. A life whose log was gone before it
+could be read is told as lost. When the container has ended, the rest of its log is read before its end is told. A
+container that is started again may be heard before the pod's status tells so: its lines wait for that.
 """
 
 from __future__ import annotations
@@ -31,10 +32,30 @@ SIGNALLED = 128
 BEGINS = f'{{"kind": "{ENTERED}"'.encode()
 """The first words of a life."""
 
-_TIME = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?\S* ")
+_TIME = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\S* ")
 
 Take = Callable[[bytes], None]
 """Takes a line of the log, without its time."""
+
+
+class _Seen:
+    """The lines of the last two seconds in which there were any: with those a stream begins that is taken up again."""
+
+    def __init__(self) -> None:
+        self._lines: dict[bytes, set[bytes]] = {}
+
+    @property
+    def since(self) -> bytes:
+        """The second from which to read on; empty for the beginning."""
+        return min(self._lines, default=b"")
+
+    def __contains__(self, line: bytes) -> bool:
+        return any(line in lines for lines in self._lines.values())
+
+    def add(self, second: bytes, line: bytes) -> None:
+        self._lines.setdefault(second, set()).add(line)
+        if len(self._lines) > 2:
+            del self._lines[self.since]
 
 
 class PodLog:
@@ -54,7 +75,7 @@ class PodLog:
         self._gone = False
         self._killed: set[int] = set()
         self._changed = anyio.Event()
-        self._last = (b"", b"")
+        self._seen = _Seen()
         self._number = 0
         self._heard = False
         """Whether the present life has said that it began."""
@@ -147,7 +168,7 @@ class PodLog:
 
     async def _stream(self, **query: object) -> bool:
         """Take the lines that are new; False when those of another life come."""
-        since = {"sinceTime": self._last[0].decode()} if self._last[0] else {}
+        since = {"sinceTime": f"{self._seen.since.decode()}Z"} if self._seen.since else {}
         async with self._kube.lines(self._path, timestamps="true", **since, **query) as lines:
             async for several in lines:
                 for line in several:
@@ -159,13 +180,12 @@ class PodLog:
         match = _TIME.match(line)
         if match is None:
             return True
-        at = match[1] + b"Z", (match[2] or b"").ljust(9, b"0")
-        if at > self._last:
+        if line not in self._seen:
             begins = line.startswith(BEGINS, match.end())
             if begins and self._heard:
                 return False
             self._heard = self._heard or begins
-            self._last = at
+            self._seen.add(match[1], line)
             self._take(line[match.end() :])
         return True
 
