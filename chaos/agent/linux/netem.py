@@ -21,6 +21,8 @@ _ALWAYS = 0xFFFFFFFF
 _OPTIONS = struct.Struct("=IIIIII")
 _DELAYS, _REORDER, _CORRUPT, _LOSS, _LATENCY64, _JITTER64 = 2, 3, 4, 5, 10, 11
 _BURSTS = 2
+_GILBERT = struct.Struct("=IIII")
+"""Chances to enter a burst, to leave it, to pass inside of one, to be lost outside."""
 _TABLE_LENGTH, _TABLE_SCALE = 4096, 8192
 _FAR = 32767 / _TABLE_SCALE
 """In jitters: further from the middle no delay lies."""
@@ -127,7 +129,7 @@ def netem_options(wish: Wish) -> bytes:
     if wish.corrupt:
         options += attribute(_CORRUPT, struct.pack("=II", wish.corrupt, 0))
     if wish.bad:
-        options += attribute(_LOSS, attribute(_BURSTS, struct.pack("=IIII", wish.bad, wish.good, _ALWAYS, 0)))
+        options += attribute(_LOSS, attribute(_BURSTS, _GILBERT.pack(wish.bad, wish.good, 0, 0)))
     if wish.spread is not Spread.UNIFORM:
         options += attribute(_DELAYS, _table(wish.spread))
     return options
@@ -150,8 +152,7 @@ def read(kind: str, options: bytes, found: Wish) -> Wish:
     more = attributes(options, _OPTIONS.size)
     delay_ns, jitter_ns = (struct.unpack("=q", more[name])[0] for name in (_LATENCY64, _JITTER64))
     corrupt, reorder = (struct.unpack_from("=I", more.get(name, bytes(4)))[0] for name in (_CORRUPT, _REORDER))
-    bursts = attributes(more.get(_LOSS, b""), 0).get(_BURSTS, bytes(16))
-    bad, good = struct.unpack_from("=II", bursts)
+    bad, good, _pass, _lost = _GILBERT.unpack(attributes(more.get(_LOSS, b""), 0).get(_BURSTS, bytes(16)))
     return Wish(found.rate, delay_ns, jitter_ns, loss, bad, good, duplicate, corrupt, reorder)
 
 
