@@ -28,7 +28,8 @@ from chaos.model.site import Link, MainProcess, Namespace, Nic, Site
 from chaos.platforms.kubernetes.entry import SCRATCH
 from chaos.platforms.kubernetes.order import Target
 
-_ALL_PODS = re.compile(r"^(.*?/kubepods[^/]*)/")
+_ALL_PODS = re.compile(r"^(.*?/(?:[^/]*-)?kubepods[^/]*)/")
+"""Where the kubelet has a root of its own, as in kind, systemd's name of the slice begins with that."""
 _A_POD = re.compile(r"pod[0-9a-f]{8}[-_]")
 _UID = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
 _CONTROLLERS = ("cpu", "memory", "blkio", "pids")
