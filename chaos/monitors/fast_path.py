@@ -90,6 +90,8 @@ class FastPath(Monitor[FastPathLimits]):
         if before is None or before[0].member_incarnation != event.member_incarnation or before[0].rdma_bytes is None:
             return
         window = _Window(before[0], event, before[1] + 1, member.state_step)
+        if window.rdma_bytes < 0 or window.ethernet_bytes < 0:
+            return  # Whoever counts was started again, and began at nothing.
         self._rdma_bytes += window.rdma_bytes
         self._ethernet_bytes += window.ethernet_bytes
         enough = window.rdma_bytes + window.ethernet_bytes >= self.limit.window_mb_min * MB

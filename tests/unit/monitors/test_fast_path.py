@@ -108,6 +108,14 @@ def test_a_state_that_heals_over_tcp_is_no_fallback_and_a_new_life_counts_from_z
     assert judged(counted.story).outcome is Outcome.PASS
 
 
+def test_who_counts_may_begin_again() -> None:
+    counted = Counted().move(100, 1).move(100, 1)
+    counted.bytes = dict.fromkeys(counted.bytes, (0, 0))
+    found = judged(counted.move(0, 0).move(100, 1).story)
+    assert found.outcome is Outcome.PASS
+    assert (found.measures["windows"], found.measures["rdma_mb"], found.measures["ethernet_mb"]) == (9, 900.0, 9.0)
+
+
 def test_who_trains_alone_exchanges_nothing() -> None:
     counted = Counted().move(100, 1)
     counted.story.kill("replica-1", "replica-2").wait(1.0).regroup()
