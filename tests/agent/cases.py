@@ -5,15 +5,18 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+import socket
 import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from chaos.agent.linux.namespaces import inside
 from chaos.model.injections import (
     CpuLimit,
     Direction,
@@ -35,7 +38,17 @@ from chaos.model.injections import (
 )
 from chaos.model.site import Nic, Site
 from tests.agent.grounds import POD, RAILS
-from tests.agent.pods import FIRST, SLOW, Pod, apart, processes_of, refused, run_in
+from tests.agent.pods import (
+    FIRST,
+    SLOW,
+    Pod,
+    apart,
+    namespace,
+    processes_of,
+    refused,
+    run_in,
+    side_by_side,
+)
 
 TARGET = "replica-0"
 MIB = 1 << 20
@@ -147,11 +160,9 @@ def usable(case: Case) -> Case:
 
 def look(pod: Pod) -> Seen:
     """All of a pod that an injection could change, as the usual programs and files show it."""
-    seen = {}
-    for where, process in (("pod", pod.main), ("node", pod.node)):
-        parts = run_in(process.pid, "sh", "-c", _LOOK).split(_CUT)
-        for what, part in zip(("ip", "tc", "nft", "rdma"), parts, strict=True):
-            seen[f"{where}: {what}"] = "\n".join(sorted(part.splitlines())) if what in ("ip", "rdma") else part
+    places = {pod.node.pid: "node", pod.main.pid: "pod"}
+    shows = {f"{where}: {what}": partial(show, pid) for pid, where in places.items() for what, show in _SHOW}
+    seen = dict(zip(shows, side_by_side(*shows.values()), strict=True))
     for group in pod.groups:
         for path in sorted(Path(group).iterdir()):
             if path.name in _LIMITS:
@@ -165,24 +176,32 @@ def look(pod: Pod) -> Seen:
     return seen
 
 
-_CUT = "--cut--\n"
-_LOOK = f"""
-echo 'link show
-addr show
-route show table all
-neigh show nud permanent' | ip -o -batch -
-printf -- '{_CUT}'
-{{
-    echo qdisc show
-    for link in /proc/sys/net/ipv4/conf/*; do
-        for side in root ingress egress; do echo "filter show dev ${{link##*/}} $side"; done
-    done
-}} | tc -force -batch - 2>/dev/null
-printf -- '{_CUT}'
-{"true" if no_nft() else "nft list ruleset"}
-printf -- '{_CUT}'
-{"rdma link show" if FIRST else "true"}
-"""
+def _links(pid: int) -> str:
+    what = ("link show", "addr show", "route show table all", "neigh show nud permanent")
+    return _in_order(run_in(pid, "ip", "-o", "-batch", "-", text="\n".join(what)))
+
+
+def _queues(pid: int) -> str:
+    with inside(namespace(pid)):
+        links = [name for _number, name in socket.if_nameindex()]
+    # Of a link without a hook for filters it is an error to ask for those.
+    what = [f"filter show dev {link} {side}" for link in links for side in ("root", "ingress", "egress")]
+    return run_in(pid, "tc", "-force", "-batch", "-", text="\n".join(["qdisc show", *what]), check=False)
+
+
+def nft_rules(pid: int) -> str:
+    return "" if no_nft() else run_in(pid, "nft", "list", "ruleset")
+
+
+def _ports(pid: int) -> str:
+    return _in_order(run_in(pid, "rdma", "link", "show")) if FIRST else ""
+
+
+def _in_order(text: str) -> str:
+    return "\n".join(sorted(text.splitlines()))
+
+
+_SHOW = {"ip": _links, "tc": _queues, "nft": nft_rules, "rdma": _ports}.items()
 _LIMITS = {
     *("cpu.cfs_quota_us", "memory.limit_in_bytes", "memory.oom_control"),
     *("blkio.throttle.read_bps_device", "blkio.throttle.write_bps_device"),

@@ -13,9 +13,9 @@ from tests.agent.pods import Agent, Pod, refused, started_agent
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if stock_kernel.VM:
-        stock_kernel.add_twins(items)
+        stock_kernel.add_twins(config, items)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

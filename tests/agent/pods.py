@@ -12,10 +12,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 
@@ -25,6 +26,8 @@ from chaos.agent.linux.namespaces import inside
 from chaos.agent.wire import TTL_S_MAX, Grant, Reply, State
 from chaos.model.injections import Interface, KernelInjection
 from chaos.model.site import Link, MainProcess, Namespace, Nic, Site
+
+Value = TypeVar("Value")
 
 SLOW = 20.0 if os.environ.get("VM") else 1.0
 """How much longer than on a machine of its own everything takes in an emulated one."""
@@ -47,7 +50,7 @@ def wait_for(what: str, seen: Callable[[], Any], within_s: float = WAIT_S) -> An
     deadline = time.monotonic() + within_s
     while not (value := seen()):
         assert time.monotonic() < deadline, f"not seen within {within_s} s: {what}"
-        time.sleep(0.002)
+        time.sleep(0.002 * SLOW)
     return value
 
 
@@ -56,10 +59,16 @@ def namespace(pid: int) -> Namespace:
     return Namespace(path, os.stat(path).st_ino)
 
 
-def run_in(pid: int, *command: str, text: str | None = None) -> str:
+def run_in(pid: int, *command: str, text: str | None = None, check: bool = True) -> str:
     """Run a program in the network namespace of a process; what it prints."""
-    inside = ["nsenter", f"--net=/proc/{pid}/ns/net", *command]
-    return subprocess.run(inside, input=text, text=True, check=True, capture_output=True).stdout
+    with inside(namespace(pid)):
+        return subprocess.run(command, input=text, text=True, check=check, capture_output=True).stdout
+
+
+def side_by_side(*calls: Callable[[], Value]) -> list[Value]:
+    """What they return, in order. Programs take long to start in an emulated machine, which has two processors."""
+    with ThreadPoolExecutor(len(calls)) as threads:
+        return list(threads.map(lambda call: call(), calls))
 
 
 @contextmanager
@@ -88,7 +97,7 @@ class Pod:
 
     @property
     def network(self) -> Namespace:
-        return self.site.nics[Interface.CONTROL].link.namespace
+        return next(iter(self.site.nics.values())).link.namespace
 
     @property
     def at_node(self) -> Namespace:
@@ -199,15 +208,20 @@ def make_pod(name: str = "replica-0") -> Iterator[Pod]:
             _ip(node.pid, made, f"addr add {net}.1/24 dev {far}", f"link set {far} up")
             _ip(main.pid, f"addr add {net}.2/24 dev {own}", f"link set {own} up", *more)
             nics[role] = Nic(Link(namespace(main.pid), own), Link(namespace(node.pid), far), (f"{net}.2",))
-        shown = ("ip", "-6", "route", "show", "table", "all")
         for process in (node, main):
-            wait_for("links that carry IPv6", lambda pid=process.pid: run_in(pid, *shown).count("multicast") == 2)
+            wait_for("links that the kernel calls usable", lambda pid=process.pid: _are_usable(pid))
         ticks = started(main.pid)
         assert ticks is not None
         site = Site(name, 1, MainProcess(main.pid, ticks), nics, groups, unified, disk)
         pod = Pod(node, main, site, [*groups.values(), *filter(None, [unified])])
         pod.adopt(main.pid)
         yield pod
+
+
+def _are_usable(pid: int) -> bool:
+    """It says so up to a second after they are up, and gives them their last routes then."""
+    links, routes = run_in(pid, "ip", "link", "show"), run_in(pid, "ip", "-6", "route", "show", "table", "all")
+    return links.count("state UP") == routes.count("multicast") == 2
 
 
 def _ip(pid: int, *commands: str) -> None:

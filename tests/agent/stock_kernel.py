@@ -1,7 +1,7 @@
 """Tests marked `kernel`, once more on a stock kernel (version 2 cgroups, netem, soft RoCE), in an emulated machine.
 
 TORCHCHAOS_VM names a program that runs a command there, with this machine's files and $OUT: `$TORCHCHAOS_VM --timeout
-SECONDS --out DIR -- COMMAND`. One run of it makes all of them; each has its own result here.
+SECONDS --out DIR -- COMMAND`. One run of it makes all of them, and each has its own result here as soon as it is made.
 """
 
 from __future__ import annotations
@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
+import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,12 @@ VM = os.environ.get("TORCHCHAOS_VM", "")
 RESULTS = "TORCHCHAOS_TEST_RESULTS"
 """Names the file in which each report of a test is a line."""
 VM_S = 900
+POLL_S = 0.1
+EXAMPLES = 3
+"""Of `test_any_sequence`; the first that hypothesis makes is the same every time."""
 DISK = "/mnt"
+Part = dict[str, str]
+"""Of a test: set-up, call or teardown."""
 _MODULES = (
     "veth ifb sch_netem sch_tbf sch_ingress sch_htb cls_u32 act_mirred nf_tables nft_numgen brd rdma_rxe ib_uverbs"
 )
@@ -30,46 +38,87 @@ modprobe -a {_MODULES} || exit 1
 mkfs.ext4 -q /dev/ram0 && mount /dev/ram0 {DISK} || exit 1
 touch /run/first && mount --bind /proc/self/ns/net /run/first || exit 1
 ulimit -l unlimited
-export TORCHCHAOS_TEST_DISK={DISK} TORCHCHAOS_TEST_FIRST=/run/first PYTHONDONTWRITEBYTECODE=1
+export TORCHCHAOS_TEST_DISK={DISK} TORCHCHAOS_TEST_FIRST=/run/first
 apart() {{ unshare --net --pid --fork --mount-proc "$@"; }}
 """
 """Soft RoCE works in the first network namespace only, so what is tested lives there, and who tests apart from it."""
 
 
-def run(command: str, out: Path, within_s: int = VM_S) -> subprocess.CompletedProcess[str]:
+def run(command: str, out: Path, within_s: int) -> subprocess.CompletedProcess[str]:
     """Run a shell command on the stock kernel; what it puts into $OUT is in `out` then."""
+    return subprocess.run(_call(command, out, within_s), capture_output=True, text=True, timeout=within_s + 60)
+
+
+def again(module: str, *arguments: str, within_s: int) -> int:
+    """Run a module of ours there, apart from what it tests, and print what it says; its exit status."""
+    command = shlex.join([sys.executable, "-m", module, *arguments])
+    with tempfile.TemporaryDirectory(prefix="torchchaos-vm-") as out:
+        return subprocess.run(_call(f"apart {command}", Path(out), within_s), timeout=within_s + 60).returncode
+
+
+def _call(command: str, out: Path, within_s: int) -> list[str]:
     if not VM:
         sys.exit("set TORCHCHAOS_VM to a program that runs a command on a stock kernel")
-    call = [VM, "--timeout", str(within_s), "--out", str(out), "--", PREPARE + command]
-    return subprocess.run(call, capture_output=True, text=True, timeout=within_s + 60)
+    return [VM, "--timeout", str(within_s), "--out", str(out), "--", PREPARE + command]
 
 
 class Machine:
-    """One run of it, made when the first result is asked for."""
+    """One run of it, until it has made all tests or is closed."""
 
     def __init__(self) -> None:
-        self.nodes: list[str] = []
-        self._said = ""
-        self._reports: dict[str, dict[str, str]] | None = None
+        self._stack = ExitStack()
+        self._running: subprocess.Popen[bytes] | None = None
+        self._parts: dict[str, list[Part]] = {}
+        self._read = 0
 
-    def report(self, node: str) -> dict[str, str]:
-        if self._reports is None:
-            self._reports = self._run()
-        return self._reports.get(node, {"outcome": "failed", "text": f"it did not come to this test\n{self._said}"})
+    def start(self, nodes: list[str]) -> None:
+        """Have it make these tests, unless it is at it already."""
+        if self._running is None:
+            self._running = self._start(nodes)
 
-    def _run(self) -> dict[str, dict[str, str]]:
-        tests = shlex.join([sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *self.nodes])
-        alone = f"{RESULTS}=$OUT/results PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 TORCHCHAOS_EXAMPLES=1"
-        with tempfile.TemporaryDirectory(prefix="torchchaos-vm-") as out:
-            done = run(f"export {alone}; apart {tests}", Path(out))
-            self._said = (done.stdout + done.stderr)[-4000:]
-            results = Path(out, "results")
-            lines = results.read_text().splitlines() if results.exists() else []
-        reports: dict[str, dict[str, str]] = {}
-        for line in map(json.loads, lines):
-            if line["outcome"] != "passed" or line["when"] == "call":
-                reports.setdefault(line["node"], line)
-        return reports
+    def parts(self, node: str) -> list[Part]:
+        """How set-up, call and teardown of a test went, once they are over; less when it did not come to them."""
+        assert self._running is not None
+        while not self._is_over(node):
+            ended = self._running.poll() is not None
+            self._take()
+            if ended:
+                break
+            time.sleep(POLL_S)
+        return self._parts.get(node, [])
+
+    def said(self) -> str:
+        return (self._out / "said").read_text(errors="replace")[-4000:]
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def _start(self, nodes: list[str]) -> subprocess.Popen[bytes]:
+        self._out = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="torchchaos-vm-")))
+        tests = shlex.join([sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *nodes])
+        alone = f"{RESULTS}=$OUT/results PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 TORCHCHAOS_EXAMPLES={EXAMPLES}"
+        call = _call(f"export {alone}; apart {tests}", self._out, VM_S)
+        with (self._out / "said").open("wb") as said:
+            running = subprocess.Popen(call, stdout=said, stderr=subprocess.STDOUT, start_new_session=True)
+        self._stack.callback(_end, running)
+        return running
+
+    def _is_over(self, node: str) -> bool:
+        return any(part["when"] == "teardown" for part in self._parts.get(node, []))
+
+    def _take(self) -> None:
+        """Whole lines that were written since the last time."""
+        results = self._out / "results"
+        lines, newline, _rest = (results.read_bytes() if results.exists() else b"")[self._read :].rpartition(b"\n")
+        self._read += len(lines) + len(newline)
+        for part in map(json.loads, lines.splitlines()):
+            self._parts.setdefault(part["node"], []).append(part)
+
+
+def _end(running: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(running.pid, signal.SIGINT)
+    running.wait()
 
 
 class Twin(pytest.Item):
@@ -77,25 +126,27 @@ class Twin(pytest.Item):
 
     def __init__(self, *, of: pytest.Item, machine: Machine, **how: Any) -> None:
         super().__init__(**how)
-        self._node = of.nodeid
+        self.of = of.nodeid
         self._machine = machine
 
     def runtest(self) -> None:
-        report = self._machine.report(self._node)
-        if report["outcome"] == "skipped":
-            pytest.skip(report["text"])
-        if report["outcome"] != "passed":
-            pytest.fail(report["text"], pytrace=False)
+        self._machine.start([item.of for item in self.session.items if isinstance(item, Twin)])
+        parts = self._machine.parts(self.of)
+        for part in parts:
+            if part["outcome"] == "skipped":
+                pytest.skip(part["text"])
+            if part["outcome"] != "passed":
+                pytest.fail(part["text"], pytrace=False)
+        if not parts or parts[-1]["when"] != "teardown":
+            pytest.fail(f"it did not come to this test, or not to its end\n{self._machine.said()}", pytrace=False)
 
 
-def add_twins(items: list[pytest.Item]) -> None:
+def add_twins(config: pytest.Config, items: list[pytest.Item]) -> None:
     machine = Machine()
-    twins = []
-    for item in items:
+    config.add_cleanup(machine.close)
+    for item in sorted(items, key=_slow):
         if item.get_closest_marker("kernel") and item.parent:
-            twins.append(Twin.from_parent(item.parent, name=f"{item.name}@stock-kernel", of=item, machine=machine))
-    machine.nodes = [item.nodeid for item in sorted(items, key=_slow) if item.get_closest_marker("kernel")]
-    items += twins
+            items.append(Twin.from_parent(item.parent, name=f"{item.name}@stock-kernel", of=item, machine=machine))
 
 
 def _slow(item: pytest.Item) -> bool:

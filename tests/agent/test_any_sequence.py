@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import partial
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -17,6 +18,7 @@ from hypothesis.stateful import (
     initialize,
     invariant,
     multiple,
+    precondition,
     rule,
     run_state_machine_as_test,
 )
@@ -24,8 +26,8 @@ from hypothesis.stateful import (
 from chaos.agent.client import Refused
 from chaos.agent.wire import TTL_S_MAX, TTL_S_MIN, State
 from chaos.model.injections import CpuLimit, Drop, Freeze, Interface, KernelInjection, LinkDown, Shape
-from tests.agent.cases import TARGET, no_nft
-from tests.agent.pods import Agent, Pod, processes_of, run_in, wait_for
+from tests.agent.cases import TARGET, nft_rules, no_nft
+from tests.agent.pods import Agent, Pod, processes_of, run_in, side_by_side, wait_for
 
 EXAMPLES = int(os.environ.get("TORCHCHAOS_EXAMPLES", "8"))
 STEPS = 10
@@ -101,6 +103,7 @@ class Sequence(RuleBasedStateMachine):
         self.ended[lease] = State.EXPIRED
         return lease
 
+    @precondition(lambda self: self.held or self.ended)
     @rule()
     def crash(self) -> None:
         self.agent.crash()
@@ -134,17 +137,18 @@ def asked_for(held: list[KernelInjection]) -> Kernel:
 
 def seen(pod: Pod) -> Kernel:
     """The same as files and programs show it."""
-    down = {
-        name for name in ("eth0", "net1") if "LOWER_UP" not in run_in(pod.main.pid, "ip", "-o", "link", "show", name)
-    }
+    pid = pod.main.pid
+    links, queue, drops = side_by_side(
+        partial(run_in, pid, "ip", "-o", "link", "show"),
+        partial(run_in, pid, "tc", "qdisc", "show", "dev", "net1"),
+        partial(nft_rules, pid),
+    )
+    down = {"eth0", "net1"} - set(re.findall(r"\d+: (\w+)@.*LOWER_UP", links))
     stopped = {Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2][1] == "T" for pid in processes_of(pod)}
     frozen = pod.site.unified is not None and "frozen 1" in Path(pod.site.unified, "cgroup.events").read_text()
-    found = re.search(
-        r"tbf c405: root .* rate (\d+)([KMG]?)bit", run_in(pod.main.pid, "tc", "qdisc", "show", "dev", "net1")
-    )
+    found = re.search(r"tbf c405: root .* rate (\d+)([KMG]?)bit", queue)
     rate = int(found[1]) * {"": 1, "K": 1000, "M": 1_000_000, "G": 1_000_000_000}[found[2]] if found else 0
-    rules = 0 if no_nft() else run_in(pod.main.pid, "nft", "list", "ruleset").count(" drop")
-    return down, quota(pod), rate, frozen or stopped == {True}, rules
+    return down, quota(pod), rate, frozen or stopped == {True}, drops.count(" drop")
 
 
 def quota(pod: Pod) -> int:

@@ -161,6 +161,22 @@ def test_targets(
     assert not difference(before, look(pod))
 
 
+@pytest.mark.kernel
+def test_a_controller_that_is_not_delegated(agent: Agent, pod: Pod) -> None:
+    if pod.site.unified is None:
+        pytest.skip("needs version 2 cgroups: in version 1 every group has what its controller has")
+    inner = Path(pod.site.unified, "inner")
+    inner.mkdir()
+    try:
+        with pytest.raises(Refused) as refused:
+            agent.grant(msgspec.structs.replace(pod.site, unified=str(inner)), CpuLimit(TARGET, 0.5))
+    finally:
+        inner.rmdir()
+    said = f"cgroup {inner} has no cpu.max: the controller cpu is not delegated to it; as root: echo +cpu > "
+    assert str(refused.value) == f"{said}{pod.site.unified}/cgroup.subtree_control"
+    assert not agent.status() and not agent.entries()
+
+
 def test_a_namespace_that_was_replaced(agent: Agent, pod: Pod) -> None:
     nic = pod.site.nics[Interface.CONTROL]
     old = Nic(Link(msgspec.structs.replace(nic.link.namespace, inode=5), "eth0"))

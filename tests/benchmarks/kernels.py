@@ -1,6 +1,6 @@
 """Every injection on two kernels: in force, reverted, and what is left once the agent that held it was killed.
 
-    TORCHCHAOS_VM=PROGRAM python -m tests.benchmarks.kernels
+    TORCHCHAOS_VM=PROGRAM python -m tests.benchmarks.kernels [--timeout-s 3600]
 
 As root, from the repository's root; without TORCHCHAOS_VM on this kernel alone. Prints a table; exit 1 if anything was
 left, or a case was tried on neither.
@@ -72,10 +72,10 @@ def killed(agent: Agent, grounds: Grounds) -> Iterator[tuple[str, str]]:
         rest = [case for case in rest if case.name not in done.held]
 
 
-def on_stock_kernel() -> list[Row]:
+def on_stock_kernel(within_s: int) -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="torchchaos-vm-") as out:
         command = shlex.join([sys.executable, "-m", "tests.benchmarks.kernels", "--rows"])
-        done = stock_kernel.run(f"apart {command} > $OUT/rows", Path(out))
+        done = stock_kernel.run(f"apart {command} > $OUT/rows", Path(out), within_s)
         if done.returncode != 0:
             sys.exit(done.stdout + done.stderr)
         return [msgspec.json.decode(line, type=Row) for line in Path(out, "rows").read_bytes().splitlines()]
@@ -97,13 +97,15 @@ def table(kernels: dict[str, list[Row]]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", action="store_true", help="this kernel alone, as JSON lines")
-    if parser.parse_args().rows:
+    parser.add_argument("--timeout-s", type=int, default=3600, help="for the emulated machine")
+    arguments = parser.parse_args()
+    if arguments.rows:
         for row in rows():
             print(msgspec.json.encode(row).decode(), flush=True)
         return 0
     kernels = {"here": list(rows())}
     if stock_kernel.VM:
-        kernels["stock"] = on_stock_kernel()
+        kernels["stock"] = on_stock_kernel(arguments.timeout_s)
     print(table(kernels))
     every = list(zip(*kernels.values(), strict=True))
     untried = [case[0].case for case in every if all(row.missing for row in case)]

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import argparse
 import random
-import shlex
 import sys
-import tempfile
-from pathlib import Path
 
 from chaos.agent.wire import TTL_S_MAX
 from tests.agent import stock_kernel
@@ -50,11 +47,8 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.here:
         return 1 if kills(arguments.kills) else 0
-    again = [sys.executable, "-m", "tests.benchmarks.rdma_dead_man", "--here", "--kills", str(arguments.kills)]
-    with tempfile.TemporaryDirectory(prefix="torchchaos-vm-") as out:
-        done = stock_kernel.run(f"apart {shlex.join(again)}", Path(out), arguments.timeout_s)
-    print(done.stdout, done.stderr)
-    return done.returncode
+    options = ("--here", "--kills", str(arguments.kills))
+    return stock_kernel.again("tests.benchmarks.rdma_dead_man", *options, within_s=arguments.timeout_s)
 
 
 if __name__ == "__main__":
