@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
 from chaos.agent.linux.freeze import started
+from chaos.agent.linux.namespaces import inside
 from chaos.model.injections import Interface
 from chaos.model.site import Link, MainProcess, Namespace, Nic, Site
 from tests.agent.pods import FIRST, SLOW, WAIT_S, Pod, run_in, wait_for
@@ -37,13 +39,14 @@ rdma link add rxe_a type rxe netdev ra
 rdma link add rxe_b type rxe netdev rb
 """
 _PORT = 18515
+_PART_BYTES = 10_000
 
 
 @contextmanager
 def make_rails() -> Iterator[Pod]:
     """Rail 0 is rxe_a by ra, rail 1 rxe_b by rb; both in the pod's namespace."""
-    inside = ["nsenter", f"--net={FIRST}", "sleep", "infinity"]
-    main = subprocess.Popen(inside, stdin=subprocess.DEVNULL)
+    enter = ["nsenter", f"--net={FIRST}", "sleep", "infinity"]
+    main = subprocess.Popen(enter, stdin=subprocess.DEVNULL)
     try:
         inode = os.stat(FIRST).st_ino
         wait_for("the first namespace", lambda: os.stat(f"/proc/{main.pid}/ns/net").st_ino == inode)
@@ -89,3 +92,23 @@ def measured(pod: Pod, program: str, *options: str, within_s: float = 2 * SLOW) 
             return None
         (line,) = re.findall(r"(?m)^ (\d+ +\d+ .*)$", done.stdout)
         return list(map(float, line.split()))
+
+
+def send_by_tcp(pod: Pod, count: int) -> None:
+    """From one end of the cable to the other: a socket that is bound to a link has its packets routed by it."""
+    with inside(pod.network):
+        listener, sender = socket.socket(), socket.socket()
+    with listener, sender:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"rb")
+        listener.bind((ENDS["rb"], 0))
+        listener.listen()
+        sender.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"ra")
+        sender.settimeout(WAIT_S)
+        sender.connect(listener.getsockname())
+        taker, _address = listener.accept()
+        with taker:
+            for _part in range(count // _PART_BYTES):
+                sender.sendall(bytes(_PART_BYTES))
+                taken = 0
+                while taken < _PART_BYTES:
+                    taken += len(taker.recv(_PART_BYTES))

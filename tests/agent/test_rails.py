@@ -2,43 +2,24 @@
 
 from __future__ import annotations
 
-import socket
+from collections.abc import Sequence
 
 import pytest
 
 from chaos.agent.client import Refused
 from chaos.agent.linux.meter import Meter
-from chaos.agent.linux.namespaces import inside
 from chaos.agent.wire import State
+from chaos.api import Outcome
 from chaos.model.injections import PortDown, PortGone, PortShape
 from tests.agent.cases import TARGET, difference, look, no_rdma
 from tests.agent.grounds import RAILS, Grounds
-from tests.agent.pods import WAIT_S, Agent, Pod, run_in
-from tests.agent.rails import ENDS, measured
+from tests.agent.paths import Path, judged
+from tests.agent.pods import Agent, Pod, run_in
+from tests.agent.rails import measured, send_by_tcp
 
 pytestmark = pytest.mark.kernel
 WRITE = ("ib_write_bw", "-s", "4096", "-n", "50")
 LATENCY = ("ib_write_lat", "-s", "8", "-n", "20")
-
-
-def send_by_tcp(rails: Pod, count: int) -> None:
-    """From one end of the cable to the other: a socket that is bound to a link has its packets routed by it."""
-    with inside(next(iter(rails.site.nics.values())).link.namespace):
-        listener, sender = socket.socket(), socket.socket()
-    with listener, sender:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"rb")
-        listener.bind((ENDS["rb"], 0))
-        listener.listen()
-        sender.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"ra")
-        sender.settimeout(WAIT_S)
-        sender.connect(listener.getsockname())
-        taker, _address = listener.accept()
-        with taker:
-            for _part in range(count // 10_000):
-                sender.sendall(bytes(10_000))
-                taken = 0
-                while taken < 10_000:
-                    taken += len(taker.recv(10_000))
 
 
 @pytest.fixture
@@ -94,7 +75,7 @@ def test_rails_that_are_not_there(agent: Agent, grounds: Grounds) -> None:
 
 def test_bytes_are_told_by_the_path_that_they_took(grounds: Grounds, rails: Pod) -> None:
     """RDMA, TCP on the same link, and RDMA again."""
-    meter = Meter(next(iter(rails.site.nics.values())).link.namespace)
+    meter = Meter(rails.network)
     meter.look()
     assert measured(rails, *WRITE)
     over_rdma, over_ethernet = meter.look()
@@ -103,3 +84,22 @@ def test_bytes_are_told_by_the_path_that_they_took(grounds: Grounds, rails: Pod)
     after = meter.look()
     assert after[0] is not None and after[0] - over_rdma < 10_000
     assert after[1] - over_ethernet > 300_000
+
+
+@pytest.mark.parametrize(
+    ("windows", "outcome"),
+    [
+        ((Path.RDMA, Path.RDMA), Outcome.PASS),
+        ((Path.TCP, Path.TCP), Outcome.FAIL),
+        ((Path.RDMA, Path.TCP, Path.RDMA), Outcome.FAIL),
+    ],
+    ids=["rdma", "tcp", "a fallback in between"],
+)
+def test_the_path_of_gradients_is_judged_by_what_was_counted(
+    rails: Pod, windows: Sequence[Path], outcome: Outcome
+) -> None:
+    found, since_s = judged(rails, windows)
+    assert found.outcome is outcome
+    if outcome is Outcome.FAIL:
+        assert f"from {since_s[windows.index(Path.TCP)]:.1f} s to" in found.reading
+        assert found.measures["windows_over_tcp"] == 2 * windows.count(Path.TCP), "of two replicas"
