@@ -17,9 +17,9 @@ from chaos.model.injections import CpuLimit, IoLimit, MemoryLimit, ProcessLimit
 
 _PAGE_BYTES = 4096
 _V1_UNLIMITED = 0x7FFFFFFFFFFFF000
-_OVER_MAX = 1.02
 _TRIES = 20
 _SLACK = 0.1
+"""Processes may have grown since a limit on their memory was worked out: so much more of it may be in use."""
 
 
 class Limit(Resource):
@@ -168,8 +168,8 @@ class MemoryV1(Memory):
     def _reach(self, limit: int, highest: int) -> int:
         """`limit`, or as near to it as the kernel can get: it refuses to go below what it cannot take back.
 
-        What is in use is the limit then, so that the next page that is needed is one too many. Processes may have grown
-        since the limit was worked out, hence a little slack; NotInForce when it would have to be above `highest`.
+        What is in use is the limit then, so that the next page that is needed is one too many. NotInForce when it would
+        have to be above `highest`.
         """
         for _try in range(_TRIES):
             try:
@@ -210,7 +210,7 @@ class MemoryV2(Memory):
         """Unlike version 1, the kernel sets memory.high whether or not it can take back enough."""
         lowered = text != "max" and int(text) < float(self.read(name).replace("max", "inf"))
         super().write(name, text)
-        if name == "memory.high" and lowered and int(self.read(self.used)) > int(text) * _OVER_MAX:
+        if name == "memory.high" and lowered and int(self.read(self.used)) > int(text) * (1 + _SLACK):
             raise NotInForce(f"{name} of {self._group} cannot be {text}: the kernel cannot take back enough for that")
 
     def evidence(self) -> str:
