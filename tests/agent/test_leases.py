@@ -179,7 +179,7 @@ def test_client_and_agent_killed_at_once(agent: Agent, pod: Pod) -> None:
 
 def test_a_client_learns_that_its_agent_was_replaced(agent: Agent, pod: Pod) -> None:
     async def main() -> None:
-        grant = Grant("lease-1", TTL_S, LinkDown(TARGET, Interface.CONTROL), pod.site)
+        grant = Grant("lease-1", 5.0, LinkDown(TARGET, Interface.CONTROL), pod.site)
         async with agent.asked.hold(grant) as held:
             await anyio.to_thread.run_sync(agent.crash)
             with anyio.fail_after(WAIT_S):
