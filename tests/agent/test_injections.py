@@ -70,6 +70,22 @@ def test_a_cut_link_without_a_peer_keeps_routes_and_ipv6(agent: Agent, pod: Pod)
     assert "fd70::2/64" in run_in(pod.main.pid, "ip", "-6", "addr", "show", "dev", "eth0")
 
 
+@pytest.mark.kernel
+@pytest.mark.parametrize("first", ["far", "near"])
+def test_a_link_that_had_no_carrier_when_it_went_down_gets_its_routes_back(agent: Agent, pod: Pod, first: str) -> None:
+    shared = "10.98.0.0/16 nexthop via 10.70.0.1 nexthop via 10.71.0.1"
+    run_in(pod.main.pid, "ip", "route", "add", *shared.split())
+    try:
+        before = look(pod)
+        agent.grant(pod, LinkDown(TARGET, Interface.CONTROL), "far")
+        agent.grant(without_peers(pod.site), LinkDown(TARGET, Interface.CONTROL), "near")
+        for lease in (first, "near" if first == "far" else "far"):
+            assert agent.release(lease).state is State.RELEASED
+        give_back_seen(pod, before)
+    finally:
+        run_in(pod.main.pid, "ip", "route", "del", "10.98.0.0/16")
+
+
 def test_the_other_link_stays_up(agent: Agent, pod: Pod) -> None:
     agent.grant(pod, LinkDown(TARGET, Interface.DATA))
     assert pod.hears() and pod.is_heard()

@@ -29,6 +29,8 @@ _IFA_FLAGS, _IFA_F_NODAD = 8, 0x02
 _IFA_PROTO, _KERNEL_MADE = 11, b"\3"
 """A link-local address that the kernel gives every interface that goes up."""
 _RTA_OIF, _RTA_GATEWAY, _RTA_MULTIPATH, _RTA_VIA = 4, 5, 9, 18
+_WITHOUT_CARRIER = 0x01 | 0x10
+"""Flags of routes and next hops, dead and linkdown: the kernel tells them, and takes no route that has them."""
 _TABLE_LOCAL, _PROTO_KERNEL, _NUD_PERMANENT = 255, 2, 0x80
 
 
@@ -103,7 +105,8 @@ def forgotten(kernel: Netlink, index: int, moved: bool = False) -> Iterator[Mess
         _family, interface, state, _flags, _type = _NEIGHBOUR.unpack_from(message.body)
         if interface == index and state & _NUD_PERMANENT:
             yield message
-    routes = [m for m in kernel.ask(_GETROUTE, _ROUTE.pack(*[0] * 9), DUMP) if _is_lost(m.body, index)]
+    lost = [m for m in kernel.ask(_GETROUTE, _ROUTE.pack(*[0] * 9), DUMP) if _is_lost(m.body, index)]
+    routes = [Message(m.kind, _as_with_carrier(m.body)) for m in lost]
     yield from sorted(routes, key=lambda m: bool(attributes(m.body, _ROUTE.size).keys() & {_RTA_GATEWAY, _RTA_VIA}))
 
 
@@ -118,6 +121,22 @@ def _is_lost(route: bytes, index: int) -> bool:
         out.add(interface)
         at += length
     return index in out and table != _TABLE_LOCAL and protocol != _PROTO_KERNEL
+
+
+def _as_with_carrier(route: bytes) -> bytes:
+    """The link may have none just now, by another fault for instance."""
+    *fixed, flags = _ROUTE.unpack_from(route)
+    hops = ((kind, _hops(data) if kind == _RTA_MULTIPATH else data) for kind, data in netlink.each(route, _ROUTE.size))
+    return _ROUTE.pack(*fixed, flags & ~_WITHOUT_CARRIER) + b"".join(netlink.attribute(*one) for one in hops)
+
+
+def _hops(told: bytes) -> bytes:
+    hops, at = bytearray(told), 0
+    while at < len(hops):
+        length, flags, weight, interface = _NEXT_HOP.unpack_from(hops, at)
+        _NEXT_HOP.pack_into(hops, at, length, flags & ~_WITHOUT_CARRIER, weight, interface)
+        at += length
+    return bytes(hops)
 
 
 def _without_search(address: bytes) -> bytes:
