@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Annotated, ClassVar
@@ -124,17 +124,17 @@ def _overcounted(past: Past) -> Iterator[tuple[int, Wrong]]:
     A replica that died or was stopped or cut off before it could say so may have contributed, and so may one whose own
     commit failed, or whose clock is so far ahead that it said so in drain.
     """
-    unheard = Counter(step for lives in past.lives.values() for life in lives for step in _untold(life, past))
+    unheard = _Unheard(past)
     tried_in_vain: dict[tuple[int, int], set[str]] = defaultdict(set)
     for discard in (one for lives in past.lives.values() for life in lives for one in life.discards):
         tried_in_vain[discard.step, discard.quorum_id].add(discard.member)
     for step, tally in past.steps.tallies.items():
-        contributors = tally.commits - sum(one.healing for one in tally.others)
+        contributors = tally.commits - (sum(one.healing for one in tally.others) if tally.others else 0)
         if contributors >= tally.participants and step not in past.steps.contested:
             continue
         for quorum_id, group in _exchanges(step, past).items():
             there = {commit.member for commit in group if not commit.healing} | tried_in_vain[step, quorum_id]
-            most, divided_by = len(there) + unheard[step], group[0].participants
+            most, divided_by = len(there) + unheard.of(step), group[0].participants
             if divided_by > most:
                 said = f"step {step} in quorum {quorum_id} was divided by {divided_by}, and {most} contributed at most"
                 yield step, (said, (group[0].seq,))
@@ -148,14 +148,26 @@ def _exchanges(step: int, past: Past) -> dict[int, list[Commit]]:
     return groups
 
 
-def _untold(life: Life, past: Past) -> set[int]:
-    """The steps that a life may have tried without a word: its last one, and each one before it took a peer's state."""
-    before = (bisect_left(life.commits.times_s, heal.t_s) for heal in life.heals)
-    last = _next_try(life)
-    in_drain: range | tuple[()] = ()
-    if life.commits and life.commits.times_s[-1] > past.drain_s - _APART_S:
-        in_drain = range(last, max(past.steps.tallies) + 1)
-    return {last, *in_drain, *(life.commits[index - 1].step + 1 for index in before if index)}
+class _Unheard:
+    """The steps that lives may have tried without a word that counts."""
+
+    def __init__(self, past: Past) -> None:
+        self._single: Counter[int] = Counter()
+        self._in_drain: list[int] = []
+        """The steps from which on lives may have told of all in drain."""
+        for life in (one for lives in past.lives.values() for one in lives):
+            last = _next_try(life)
+            before = (bisect_left(life.commits.times_s, heal.t_s) for heal in life.heals)
+            steps = {last, *(life.commits[index - 1].step + 1 for index in before if index)}
+            if life.commits and life.commits.times_s[-1] > past.drain_s - _APART_S:
+                self._in_drain.append(last)
+                steps = {step for step in steps if step < last}
+            self._single.update(steps)
+        self._in_drain.sort()
+
+    def of(self, step: int) -> int:
+        """How many lives may have tried a step: as their last one, before they took a peer's state, or in drain."""
+        return self._single[step] + bisect_right(self._in_drain, step)
 
 
 def _next_try(life: Life) -> int:

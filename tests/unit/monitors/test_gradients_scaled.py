@@ -139,3 +139,11 @@ def test_a_replica_whose_clock_is_ahead_tells_of_its_last_steps_in_drain() -> No
 def test_a_replica_that_was_silent_long_before_drain_has_not_contributed() -> None:
     story = steady().drop(lambda event: about(events.Step, "replica-2")(event) and event.step > 20)
     assert judge(story)["gradients_scaled"].outcome is Outcome.FAIL
+
+
+def test_a_step_of_any_number_costs_nothing() -> None:
+    """As a damaged journal may hold it: not all numbers up to it are gone through."""
+    story = steady()
+    last = max(event.step for event in story.told if isinstance(event, events.Step))
+    story.alter(about(events.Step, "replica-2", step=last), step=2**70)
+    assert judge(story)["gradients_scaled"].outcome is Outcome.FAIL
