@@ -11,6 +11,7 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from chaos.model.commits import Stretch
 from chaos.model.events import (
     AnyEvent,
     HealEnded,
@@ -178,12 +179,14 @@ class History:
 
     def go_on(self, events: Sequence[AnyEvent], place: int = 0) -> int:
         """Take in the ordinary steps from a place on, as most events are; the place of the first event that is none."""
-        past, begun, end = self.past, place, len(events)
+        past, end = self.past, len(events)
         stretch_of, tally_of, bit_of = past.open.get, past.steps.tallies.get, self._bits.get
         committers, everyone = self._committers, self._everyone
+        went_on: dict[str, Stretch] = {}
         while place < end:
             event = events[place]
-            stretch = stretch_of(event.member)
+            name = event.member
+            stretch = stretch_of(name)
             if stretch is None or type(event) is not Step:
                 break
             step = event.step
@@ -192,13 +195,14 @@ class History:
                 break
             if peers is None:
                 past.steps.begin(event)
-            by = committers[step] = committers.get(step, 0) | bit_of(event.member, 0)
+            went_on[name] = stretch
+            by = committers[step] = committers.get(step, 0) | bit_of(name, 0)
             if by == everyone:
                 self._complete(step)
             place += 1
-        if place > begun:
-            past.went_on()
-            for name, stretch in past.open.items():
+        if went_on:
+            past.go_on(went_on.values())
+            for name, stretch in went_on.items():
                 if (member := self.members.get(name)) is not None:  # It was training before.
                     member.state_step, member.loss = stretch.last, stretch.loss
                     if name in self._bits and stretch.last > self.frontier:

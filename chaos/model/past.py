@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import inf
@@ -111,11 +111,11 @@ class Past:
         """The run went through its phases, whether they reached their aims or not."""
         return self.ended is not None and self.ended.completed and self.broken is None
 
-    def went_on(self) -> None:
-        """Open stretches took in ordinary steps."""
+    def go_on(self, stretches: Iterable[Stretch]) -> None:
+        """These took in ordinary steps."""
         self.ordinary = True
         self._lookup = None
-        self.now_s = max(self.now_s, *(stretch.last_s for stretch in self.open.values()))
+        self.now_s = max(self.now_s, *(stretch.last_s for stretch in stretches))
 
     def apply(self, event: AnyEvent) -> None:
         """Take in an event that is not an ordinary step."""

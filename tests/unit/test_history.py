@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from chaos.model.events import MemberStarted
+from chaos.model.events import MemberStarted, Step
 from chaos.model.history import History
 from chaos.model.topology import Placement, Restart, Topology
+from tests.unit.monitors.journals import steady
 
 PLANNED = {"replica-0": "node-0", "replica-1": "node-1", "replica-2": "node-0"}
 
@@ -23,3 +24,14 @@ def test_a_lost_node_takes_those_who_live_on_it_now_not_those_who_were_planned_t
 
 def spared(history: History) -> list[str]:
     return [one.name for one in history.spared(("node-1",))]
+
+
+def test_a_member_keeps_its_newest_loss_while_others_go_on() -> None:
+    story = steady()
+    history = History(story.topology)
+    told: dict[str, float | None] = {}
+    for event in story.journal():
+        history.apply(event)
+        if isinstance(event, Step):
+            told[event.member] = event.loss
+        assert {name: history.members[name].loss for name in told} == told
