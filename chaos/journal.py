@@ -21,7 +21,7 @@ NAME = "journal.jsonl"
 
 FLAWS_SAID_MAX = 10
 _NEWLINE = ord("\n")
-_BATCH_BYTES = 1 << 17
+_BATCH_BYTES = 1 << 15
 """Enough that reading a journal of a gigabyte costs little beside decoding it."""
 
 

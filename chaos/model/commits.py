@@ -38,7 +38,7 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
 
 
 class Tally(msgspec.Struct, gc=False):
-    """The commits of one step: how many, what the one that was told first says of it, and when the first was made."""
+    """The commits of one step: how many, what the one that was told first says of it, and when they were made."""
 
     step: int
     quorum_id: int
@@ -47,6 +47,8 @@ class Tally(msgspec.Struct, gc=False):
     seq: int
     t_s: float
     """Of the commit that is the first in time."""
+    last_s: float
+    """When the last one was made."""
     ordinary_max: int
     """How many commits it may have before one more is not ordinary; 0 when they do not all tell the same."""
     commits: int = 1
@@ -57,6 +59,8 @@ class Tally(msgspec.Struct, gc=False):
         self.commits += 1
         if commit.t_s < self.t_s:
             self.seq, self.t_s = commit.seq, commit.t_s
+        elif commit.t_s > self.last_s:
+            self.last_s = commit.t_s
 
 
 class Commits(Sequence[Commit]):
@@ -210,7 +214,9 @@ class Stretch:
             ):
                 return False
             peers.commits += 1
-            if t_s < peers.t_s:
+            if t_s > peers.last_s:
+                peers.last_s = t_s
+            elif t_s < peers.t_s:
                 peers.t_s, peers.seq = t_s, event.seq
         commits = self.commits
         commits.seqs.append(event.seq)

@@ -118,5 +118,6 @@ def _tally(commit: Commit | Step) -> Tally:
         commit.digest,
         commit.seq,
         commit.t_s,
+        commit.t_s,
         ordinary_max=commit.participants,
     )

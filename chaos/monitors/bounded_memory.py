@@ -40,7 +40,8 @@ class _Usage:
     def __init__(self, life: Life, warmup_steps: int) -> None:
         self.member = life.member
         rss_bytes = life.commits.rss_bytes
-        places = range(len(rss_bytes)) if None not in rss_bytes else [n for n, rss in enumerate(rss_bytes) if rss]
+        told_always = all(rss_bytes) or None not in rss_bytes  # The one is quicker, and as a rule true.
+        places = range(len(rss_bytes)) if told_always else [n for n, rss in enumerate(rss_bytes) if rss]
         self.steps = len(places)
         self._stride = max(1, (self.steps - warmup_steps) // _SAMPLES)
         looked_at = places[warmup_steps :: self._stride]

@@ -148,7 +148,7 @@ class Goodput(Monitor[GoodputLimits]):
         }
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class _Trained:
     """Steps in a row in which a replica trained so many tokens each."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import ClassVar
 
-from chaos.api import AnyEvent, Commit, Finding, History, Limits, Monitor, Outcome, Past, Plan, counted, events
+from chaos.api import AnyEvent, Commit, Finding, History, Limits, Monitor, Outcome, Past, Plan, Stretch, counted, events
 
 
 class HistoryKept(Monitor[Limits]):
@@ -70,17 +70,16 @@ def _falls_back(past: Past) -> list[tuple[Commit, Commit]]:
     """Commits of a step that their member, or the group in an earlier quorum, had committed before, with the latter."""
     found = {}
     for member in list(past.lives):
-        highest: Commit | None = None
+        highest: Stretch | None = None  # The one whose end is the highest step so far.
         for stretch in (one for life in past.lives[member] for one in life.stretches):
-            higher = highest is None or stretch.begin.step > highest.step
-            for commit in [stretch.end] if higher else stretch.own:
-                if highest is not None and commit.step <= highest.step:
+            if highest is not None and stretch.begin.step <= highest.last:
+                for commit in stretch.own[: highest.last - stretch.begin.step + 1]:
                     kept = past.kept(commit.step)
                     earlier = [c for c in kept if c.member == member and c != commit and c.t_s <= commit.t_s]
-                    if earlier or commit.step < highest.step:
-                        found[commit.seq] = (commit, earlier[0] if earlier else highest)
-                if highest is None or commit.step > highest.step:
-                    highest = commit
+                    if earlier or commit.step < highest.last:
+                        found[commit.seq] = (commit, earlier[0] if earlier else highest.end)
+            if highest is None or stretch.last > highest.last:
+                highest = stretch
     for step in past.steps.contested:
         kept = sorted(past.kept(step), key=lambda one: one.t_s)
         for commit in kept:

@@ -12,7 +12,21 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from chaos.api import Commit, Finding, History, Life, Limits, Monitor, Outcome, Past, Tally, counted, events, span
+from chaos.api import (
+    Commit,
+    Finding,
+    History,
+    Life,
+    Limits,
+    Monitor,
+    Outcome,
+    Past,
+    Stretch,
+    Tally,
+    counted,
+    events,
+    span,
+)
 
 Mark = events.Event | Commit
 
@@ -84,7 +98,8 @@ class Participation(Monitor[ParticipationLimits]):
             return self.finding(Outcome.UNKNOWN, "no step was committed", {"steps_committed": 0})
         moves = past.moves()
         moves_s = {move.step: move.t_s for move in moves}
-        presences = [_presence(replica, moves, moves_s, past) for replica in replicas]
+        late = sorted(step for step, tally in past.steps.tallies.items() if tally.last_s > moves_s.get(step + 1, inf))
+        presences = [_presence(replica, moves, moves_s, late, past) for replica in replicas]
         share = sum(presence.steps for presence in presences) / (len(replicas) * len(past.steps))
         alone = sum(one.participants == 1 for one in past.steps.tallies.values()) if len(replicas) > 1 else 0
         idle = [one for replica in replicas for one in self._idle(replica, past)]
@@ -130,24 +145,25 @@ class Participation(Monitor[ParticipationLimits]):
                     yield _Idle(replica, before, max(0, after - before), evidence)
 
 
-def _presence(replica: str, moves: list[Tally], moves_s: dict[int, float], past: Past) -> _Presence:
-    """How a replica spent the time between the job's first commit and the end; `moves_s` tells when steps were new."""
+def _presence(replica: str, moves: list[Tally], moves_s: dict[int, float], late: list[int], past: Past) -> _Presence:
+    """How a replica spent the time between the job's first commit and the end; `moves_s` tells when steps were new,
+    `late` which of them someone committed when the next one was there."""
     presence, until_s = _Presence(replica), past.until_s
     lives = past.lives.get(replica, [])
     heals = _Heals(times for life in lives for times in _heals(life, until_s))
     step, at_s = moves[0].step - 1, moves[0].t_s
     presence.alive_s = sum(_lifetime_s(life, at_s, until_s) for life in lives)
     since_s, next_move_s = at_s, moves_s.get
-    for commit, last in _parts(replica, moves_s, past):
-        presence.steps += 0 if commit.healing else max(0, last.step - max(step, commit.step - 1))
+    for commit, last, last_s in _parts(replica, moves_s, late, past):
+        presence.steps += 0 if commit.healing else max(0, last - max(step, commit.step - 1))
         # One that stood still finishes its step on waking, when its peers have long gone on without it.
         if commit.step > step + 1 or commit.t_s > next_move_s(commit.step + 1, inf):
             presence.participating_s += at_s - since_s
             presence.miss(heals, at_s, commit.t_s)
             since_s = commit.t_s
-        at_s = last.t_s
-        if last.step > step:
-            step = last.step
+        at_s = last_s
+        if last > step:
+            step = last
     presence.participating_s += at_s - since_s
     if moves[-1].step <= step + 1:
         presence.participating_s += max(0.0, until_s - at_s)
@@ -156,14 +172,20 @@ def _presence(replica: str, moves: list[Tally], moves_s: dict[int, float], past:
     return presence
 
 
-def _parts(replica: str, moves_s: dict[int, float], past: Past) -> Iterator[tuple[Commit, Commit]]:
-    """A replica's stretches from first to last commit; each by itself when one came after the job's next step."""
+def _parts(replica: str, moves_s: dict[int, float], late: list[int], past: Past) -> Iterator[tuple[Commit, int, float]]:
+    """A replica's stretches: the first commit, step and time of the last; each commit by itself when one came after
+    the job's next step."""
     for stretch in (one for part in past.timeline(replica).parts for one in part.stretches):
-        next_moves_s = map(moves_s.get, range(stretch.begin.step + 1, stretch.last + 2), itertools.repeat(inf))
-        if any(map(operator.gt, stretch.times_s, next_moves_s)):
-            yield from zip(stretch.own, stretch.own, strict=True)
+        if bisect_left(late, stretch.begin.step) < bisect_right(late, stretch.last) and _came_late(stretch, moves_s):
+            yield from ((commit, commit.step, commit.t_s) for commit in stretch.own)
         else:
-            yield stretch.begin, stretch.end
+            yield stretch.begin, stretch.last, stretch.last_s
+
+
+def _came_late(stretch: Stretch, moves_s: dict[int, float]) -> bool:
+    """Whether a commit of it came after the job's next step."""
+    next_moves_s = map(moves_s.get, range(stretch.begin.step + 1, stretch.last + 2), itertools.repeat(inf))
+    return any(map(operator.gt, stretch.times_s, next_moves_s))
 
 
 class _Heals:

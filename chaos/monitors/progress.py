@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from math import inf
+from operator import attrgetter, sub
 from typing import ClassVar
 
 from chaos.api import Finding, History, Limits, Monitor, Outcome, Past, Seconds, Tally, counted, span
+
+_time_s = attrgetter("t_s")
 
 
 class ProgressLimits(Limits, frozen=True):
@@ -55,11 +59,10 @@ class Progress(Monitor[ProgressLimits]):
 
     def _longest_stall(self, moves: list[Tally], past: Past) -> tuple[float, Tally]:
         """The longest wait for a new step, up to the end of the time that is judged, and the commit it followed."""
-        times = [move.t_s for move in moves[1:]] + [max(past.until_s, moves[-1].t_s)]
-        return max(
-            ((end_s - move.t_s, move) for move, end_s in zip(moves, times, strict=True)),
-            key=lambda stall: stall[0],
-        )
+        times_s = [*(move.t_s for move in moves), max(past.until_s, moves[-1].t_s)]
+        stalls_s = list(map(sub, times_s[1:], times_s))
+        longest_s = max(stalls_s)
+        return longest_s, moves[stalls_s.index(longest_s)]
 
 
 def _rates(
@@ -73,11 +76,12 @@ def _rates(
         return _rate(moves), None, None
     first_s = min(hit.t_s for hit in past.hits)
     last_s = max(past.back_s(hit) if hit.removes and hit.member in replicas else hit.due_s for hit in past.hits)
-    before = _rate([move for move in moves if move.t_s < first_s])
+    before = _rate(moves[: bisect_left(moves, first_s, key=_time_s)])
     during = None
     if first_s < last_s < inf:
-        during = sum(first_s < move.t_s <= last_s for move in moves) / (last_s - first_s)
-    return before, during, _rate([move for move in moves if move.t_s >= last_s])
+        steps = bisect_right(moves, last_s, key=_time_s) - bisect_right(moves, first_s, key=_time_s)
+        during = steps / (last_s - first_s)
+    return before, during, _rate(moves[bisect_left(moves, last_s, key=_time_s) :])
 
 
 def _rate(moves: list[Tally]) -> float | None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import zip_longest
 from math import inf, nextafter
 from operator import sub
 from typing import ClassVar
 
 from chaos.api import (
     Absences,
-    Commit,
     Finding,
     History,
     Limits,
@@ -19,7 +18,6 @@ from chaos.api import (
     Outcome,
     Past,
     Seconds,
-    Stretch,
     Survival,
     counted,
     events,
@@ -196,37 +194,18 @@ def _between_commits(replica: str, absences: Absences, past: Past) -> Iterator[_
     Of those that are wholly seen, only ones that are longer than all before.
     """
     longest_s = -inf
-    for previous, following in _in_turn(replica, absences, past):
-        until_s = following.t_s if following else past.until_s
-        lasted_s = until_s - previous.t_s
-        if lasted_s <= longest_s or absences.touch(previous.t_s, until_s):
-            continue
-        if following:
-            blind = past.blind_between(replica, previous.seq, following.seq)
-            longest_s = longest_s if blind else lasted_s
-            yield _Gap(replica, previous.t_s, until_s, True, blind=blind, evidence=(previous.seq, following.seq))
-        elif lasted_s > 0:
-            blind = past.blind_between(replica, previous.seq)
-            yield _Gap(replica, previous.t_s, until_s, False, blind=blind, evidence=(previous.seq,))
-
-
-def _in_turn(replica: str, absences: Absences, past: Past) -> Iterator[tuple[Commit, Commit | None]]:
-    """A replica's commits, each with the next one; of those in a stretch that no fault broke only two that are further
-    apart than all before."""
-    before: Stretch | None = None
-    longest_s = -inf
-    for stretch in (one for part in past.timeline(replica).parts for one in part.stretches):
-        if before is not None:
-            yield before.end, stretch.begin
-        if absences.touch(stretch.begin.t_s, stretch.last_s):
-            yield from pairwise(stretch.own)
-        elif len(stretch) > 1:
-            times_s = stretch.times_s
-            wait_s = max(map(sub, times_s[1:], times_s))
-            if wait_s > longest_s:
-                longest_s = wait_s
-                place = stretch.place + list(map(sub, times_s[1:], times_s)).index(wait_s)
-                yield stretch.commit(place), stretch.commit(place + 1)
-        before = stretch
-    if before is not None:
-        yield before.end, None
+    parts = past.timeline(replica).parts
+    for part, later in zip_longest(parts, parts[1:]):
+        times_s = [*part.times_s, later.times_s[0] if later else past.until_s]
+        for place, lasted_s in enumerate(map(sub, times_s[1:], times_s)):
+            if lasted_s <= longest_s or absences.touch(times_s[place], times_s[place + 1]):
+                continue
+            previous = part[place]
+            if following := next(iter(part[place + 1 : place + 2] or (later or ())[:1]), None):
+                blind = past.blind_between(replica, previous.seq, following.seq)
+                longest_s = longest_s if blind else lasted_s
+                evidence = (previous.seq, following.seq)
+                yield _Gap(replica, previous.t_s, following.t_s, True, blind=blind, evidence=evidence)
+            elif lasted_s > 0:
+                blind = past.blind_between(replica, previous.seq)
+                yield _Gap(replica, previous.t_s, past.until_s, False, blind=blind, evidence=(previous.seq,))
