@@ -6,6 +6,7 @@ Not here: what state is handed out, and how a manager is made (``healing``); who
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Protocol
@@ -22,6 +23,7 @@ from training.waits import Waits
 
 # What replaces a replica's own gradient; one that heals has none.
 HARMS = {"nan": harm.put_nan, "flip_gradient": harm.flip_gradient}
+NO_QUORUM = -1
 
 
 class Watch(Protocol):
@@ -86,6 +88,7 @@ class WatchedClient:
         if has_follower(result.replica_ids):
             result = self._client._quorum(**arguments)
         self._owner.joined(result.replica_ids, lost_before)
+        result.store_address += f"/{meeting_place(result.replica_ids, result.max_step)}"
         if self._owner.watch is not None:
             self._owner.watch.quorum(result, self._owner.current_step())
         return result
@@ -97,6 +100,15 @@ class WatchedClient:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
+
+
+def meeting_place(members: list[str], step: int) -> str:
+    """A name of its own for a group, under which its members find each other; the same for all of them.
+
+    The number of its quorum is none: a lighthouse that was started again counts from 1, and the addresses of those who
+    met under that number before would be found there.
+    """
+    return hashlib.sha256("\n".join([*sorted(members), str(step)]).encode()).hexdigest()[:16]
 
 
 def has_follower(members: list[str]) -> bool:
@@ -164,8 +176,14 @@ class ReplicaManager(torchft.Manager):  # type: ignore[misc]
             self._give_up_lost()
 
     def joined(self, members: list[str], lost_before: set[str]) -> None:
-        """A quorum has these members. Who was lost before it was asked for, and is in it, has beaten since."""
+        """A quorum has these members. Who was lost before it was asked for, and is in it, has beaten since.
+
+        The group is made anew if they are others, or if the last step failed in it, also when a lighthouse that was
+        started again gives it the number that it had.
+        """
         self.lost -= lost_before
+        if self._members != frozenset(members) or self._commit_failures:
+            self._quorum_id = NO_QUORUM
         self._members = frozenset(members)
 
     def _give_up_lost(self) -> None:

@@ -48,6 +48,7 @@ class Replica:
             init_sync=False,
             timeout=EXCHANGE,
             quorum_timeout=EXCHANGE,
+            quorum_retries=20,
             connect_timeout=EXCHANGE,
             rank=0,
             world_size=1,
@@ -83,14 +84,41 @@ class Replica:
         self._thread.shutdown(wait=False)
 
 
+class Lighthouse:
+    """One that takes nobody for dead while another is being made."""
+
+    def __init__(self) -> None:
+        self.address = f"{HOST}:{free_port(HOST)}"
+        self._start()
+
+    def _start(self) -> None:
+        self._server = lighthouse.start(self.address, 2, Settings(heartbeat_timeout_ms=2000))
+
+    def restart(self) -> None:
+        self.close()
+        deadline_s = time.monotonic() + SOON_S
+        while True:  # Until its port is free.
+            try:
+                return self._start()
+            except RuntimeError:
+                assert time.monotonic() < deadline_s
+                time.sleep(0.01)
+
+    def close(self) -> None:
+        self._server.shutdown()
+
+
 @pytest.fixture
-def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Of a lighthouse that takes nobody for dead while another is being made."""
+def house(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lighthouse]:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    address = f"{HOST}:{free_port(HOST)}"
-    server = lighthouse.start(address, 2, Settings(heartbeat_timeout_ms=2000))
-    yield address
-    server.shutdown()
+    house = Lighthouse()
+    yield house
+    house.close()
+
+
+@pytest.fixture
+def address(house: Lighthouse) -> str:
+    return house.address
 
 
 def until_asked(address: str, count: int) -> None:
@@ -169,6 +197,32 @@ def test_one_that_asked_for_a_quorum_and_died_is_not_waited_for_when_its_followe
     assert [one.result(SOON_S) for one in tries] == [True, True]
     first.close()
     follower.close()
+
+
+def test_a_lighthouse_that_counts_from_one_again_leads_nobody_to_where_others_met(house, pair) -> None:
+    first, second = pair
+    second.close()
+    third = Replica("replica-2", house.address)
+    for restart in (lambda: None, house.restart):
+        restart()
+        tries = [one.do(one.step) for one in (first, third)]
+        assert [one.result(SOON_S) for one in tries] == [True, True]
+    third.close()
+
+
+def test_a_group_that_was_left_is_made_anew_under_the_number_it_had(house, pair) -> None:
+    first, second = pair
+    second.do(second.manager.start_quorum)
+    waiting = first.do(first.step)
+    while not first.manager.waits.exchanging:
+        threading.Event().wait(0.01)
+    first.lose(second)
+    assert waiting.result(SOON_S) is False
+    second.do(lambda: second.manager.allreduce(torch.ones(4)).wait())
+    assert second.do(second.manager.should_commit).result(SOON_S) is False
+    house.restart()
+    tries = [one.do(one.step) for one in pair]
+    assert [one.result(SOON_S) for one in tries] == [True, True]
 
 
 def test_a_stranger_that_is_lost_is_no_reason_to_leave(pair: tuple[Replica, Replica]) -> None:
