@@ -78,3 +78,15 @@ def test_a_long_life_costs_no_more_than_a_short_one() -> None:
     """Thinned out to a bounded number of samples, the growth is the same."""
     found = run(3000, lambda step: 500 + step * 0.05, steps_min=2000)
     assert found.measures["growth_mb_per_1000_steps"] == pytest.approx(50.0)
+
+
+def test_steps_that_tell_no_memory_do_not_count() -> None:
+    """replica-1 tells of it at every second step, which is too seldom."""
+    story = Story(steps=10_000).deploy().train(700)
+    story.alter(lambda event: isinstance(event, events.Step), rss_bytes=500_000_000)
+    story.alter(
+        lambda event: isinstance(event, events.Step) and event.member == "replica-1" and event.step % 2 == 1,
+        rss_bytes=None,
+    )
+    findings, _ = judge_live(story.drain().end(), kinds=[BoundedMemory])
+    assert findings["bounded_memory"].measures["lives_judged"] == 2

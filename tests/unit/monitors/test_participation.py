@@ -23,6 +23,14 @@ def test_a_run_without_faults() -> None:
     }
 
 
+def test_a_commit_after_the_jobs_next_step_is_no_part_in_the_job() -> None:
+    """All else about it is ordinary."""
+    story = steady()
+    (late,) = filter(about(events.Step, "replica-1", step=7), story.told)
+    story.alter(lambda event: event is late, t_s=late.t_s + 0.4995)
+    assert judge(story)["participation"].measures["replica-1.away_s"] == pytest.approx(0.9995)
+
+
 def test_measures_of_a_lost_replica() -> None:
     """replica-1 was away from step 12 to 29, but for a heal of 0.3 s, and contributed to 21 of 39 steps."""
     found = judge(lost_and_back())["participation"]
