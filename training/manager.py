@@ -87,7 +87,7 @@ class WatchedClient:
         result = self._client._quorum(**arguments)
         if has_follower(result.replica_ids):
             result = self._client._quorum(**arguments)
-        self._owner.joined(result.replica_ids, lost_before)
+        self._owner.joined(result, lost_before)
         result.store_address += f"/{meeting_place(result.replica_ids, result.max_step)}"
         if self._owner.watch is not None:
             self._owner.watch.quorum(result, self._owner.current_step())
@@ -175,16 +175,17 @@ class ReplicaManager(torchft.Manager):  # type: ignore[misc]
         if self.waits.exchanging:
             self._give_up_lost()
 
-    def joined(self, members: list[str], lost_before: set[str]) -> None:
-        """A quorum has these members. Who was lost before it was asked for, and is in it, has beaten since.
+    def joined(self, quorum: Any, lost_before: set[str]) -> None:
+        """Be in a quorum. Who was lost before it was asked for, and is a member, has beaten since.
 
-        The group is made anew if they are others, or if the last step failed in it, also when a lighthouse that was
-        started again gives it the number that it had.
+        The group is made anew if its members are others, if the last step failed in it, or if they went on without us:
+        a lighthouse that was started again may give it the number that it had before.
         """
         self.lost -= lost_before
-        if self._members != frozenset(members) or self._commit_failures:
+        members = frozenset(quorum.replica_ids)
+        if members != self._members or self._commit_failures or quorum.heal:
             self._quorum_id = NO_QUORUM
-        self._members = frozenset(members)
+        self._members = members
 
     def _give_up_lost(self) -> None:
         gone = self._members & self.lost

@@ -210,6 +210,20 @@ def test_a_lighthouse_that_counts_from_one_again_leads_nobody_to_where_others_me
     third.close()
 
 
+def test_one_that_the_others_left_behind_meets_them_anew_under_the_number_they_had(house, pair) -> None:
+    first, second = pair
+    third = Replica("replica-2", house.address)
+    joining = third.do(third.step)
+    until_asked(house.address, 1)
+    assert all(one.result(SOON_S) for one in (*[one.do(one.step) for one in pair], joining))
+    house.restart()
+    assert all(one.result(SOON_S) for one in [one.do(one.step) for one in pair])
+    joining = third.do(third.step)
+    until_asked(house.address, 1)
+    assert all(one.result(SOON_S) for one in (*[one.do(one.step) for one in pair], joining))
+    third.close()
+
+
 def test_a_group_that_was_left_is_made_anew_under_the_number_it_had(house, pair) -> None:
     first, second = pair
     second.do(second.manager.start_quorum)
