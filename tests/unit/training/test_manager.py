@@ -211,7 +211,6 @@ def test_a_lighthouse_that_counts_from_one_again_leads_nobody_to_where_others_me
 
 
 def test_one_that_the_others_left_behind_meets_them_anew_under_the_number_they_had(house, pair) -> None:
-    first, second = pair
     third = Replica("replica-2", house.address)
     joining = third.do(third.step)
     until_asked(house.address, 1)
