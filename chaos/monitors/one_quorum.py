@@ -32,6 +32,8 @@ class OneQuorum(Monitor[Limits]):
         self._own: dict[str, events.Quorum] = {}
         """Member -> the quorum that it told of last."""
         self._overcounted: list[tuple[str, list[int]]] = []
+        self._renumbered: dict[str, tuple[events.Quorum, events.Quorum]] = {}
+        """Member -> its group, and a newer quorum of other members that has the same id."""
         self._unnoticed: list[tuple[str, list[int]]] = []
 
     def observe(self, event: AnyEvent, history: History) -> None:
@@ -43,10 +45,12 @@ class OneQuorum(Monitor[Limits]):
                 own = self._own.get(event.member)
                 if own and event.participants > len(own.members or ()) and own.quorum_id == event.quorum_id:
                     found = found or self._overcount(event, own, history.past)
+                if event.committed and event.member in self._renumbered:
+                    found = found or self._unnoticed_by(event)
             case events.Quorum() if event.members is not None and event.t_s < history.past.drain_s:
                 self._quorums[event.quorum_id].append(event)
-                found = self._reused(event) or self._joined(event) or self._unnoticed_by(event)
-                self._own[event.member] = event
+                found = self._reused(event) or self._joined(event)
+                self._compare(event)
             case events.LighthouseStarted():
                 insort(self._lighthouse_starts_s, event.t_s)
             case events.MemberStarted() if event.member in self._lighthouse:
@@ -99,18 +103,28 @@ class OneQuorum(Monitor[Limits]):
             return None
         return f"{quorum.member} is in quorum {quorum.quorum_id}, which is {listed(sorted(members))}", [quorum.seq]
 
-    def _unnoticed_by(self, quorum: events.Quorum) -> tuple[str, list[int]] | None:
-        """A group that changed under the id it had: TorchFT builds a new one for a new id only, so its member stays."""
+    def _compare(self, quorum: events.Quorum) -> None:
+        """Whether the group of a member changed under the id it had."""
         own = self._own.get(quorum.member)
-        if own is None or (own.incarnation, own.quorum_id) != (quorum.incarnation, quorum.quorum_id):
-            return None
-        before, after = sorted(own.members or ()), sorted(quorum.members or ())
-        if before == after:
+        self._own[quorum.member] = quorum
+        same_id = own is not None and (own.incarnation, own.quorum_id) == (quorum.incarnation, quorum.quorum_id)
+        if own is not None and same_id and set(own.members or ()) != set(quorum.members or ()):
+            self._renumbered[quorum.member] = own, quorum
+        elif not same_id:
+            self._renumbered.pop(quorum.member, None)
+
+    def _unnoticed_by(self, step: events.Step) -> tuple[str, list[int]] | None:
+        """A commit in a group that changed under its id: TorchFT builds a new one for a new id only, so its member may
+        have stayed. It has not where the exchange had as many contributors as the new quorum says.
+        """
+        own, quorum = self._renumbered.pop(step.member)
+        if step.gradient_scale == 1.0 or step.quorum_id != quorum.quorum_id:
             return None
         found = (
-            f"{quorum.member} is in the group of quorum {own.quorum_id}, {listed(before)}, and stays there: "
-            f"a new quorum, which is {listed(after)}, has the same id",
-            [own.seq, quorum.seq],
+            f"{step.member} was in the group of quorum {own.quorum_id}, {listed(sorted(own.members or ()))}, and "
+            f"stayed there when a new quorum, which is {listed(sorted(quorum.members or ()))}, had the same id: "
+            f"nothing says that those exchanged the gradients of step {step.step}",
+            [own.seq, quorum.seq, step.seq],
         )
         self._unnoticed.append(found)
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from journals import Story, about, failing, judge, judge_live, lost, lost_and_back
 
 from chaos.api import Outcome, events
@@ -130,18 +131,29 @@ def test_so_may_one_that_lives_in_the_controller() -> None:
     assert judge(story.regroup().train(5).drain().end())["one_quorum"].outcome is Outcome.PASS
 
 
-def test_a_new_lighthouse_gives_a_replica_the_id_that_it_has() -> None:
-    """TorchFT takes the group for the one it is in, and goes on in that."""
+def renumbered(scale: float | None) -> Story:
+    """The new lighthouse gives replica-0 alone the id of the group that it is in; so it commits."""
     story = Story().deploy().train(12).kill("lighthouse").restart("lighthouse")
     story.group, story.quorum_id = {"replica-0"}, 0
-    findings, broken = judge_live(story.regroup().wait(1.0).drain().end())
+    story.regroup().train(1).wait(1.0).drain().end()
+    return story.alter(about(events.Step, step=13), gradient_scale=scale)
+
+
+@pytest.mark.parametrize("scale", [1 / 3, None])
+def test_a_new_lighthouse_gives_a_replica_the_id_that_it_has(scale: float | None) -> None:
+    """TorchFT takes the group for the one it is in, and goes on in that."""
+    findings, broken = judge_live(renumbered(scale))
     found = findings["one_quorum"]
-    assert broken["one_quorum"] == found.evidence[1], "a live run must stop at once"
+    assert broken["one_quorum"] == found.evidence[2], "a live run must stop at once"
     assert found.outcome is Outcome.FAIL
     assert found.reading == (
-        "replica-0 is in the group of quorum 1, replica-0, replica-1 and replica-2, and stays there: "
-        "a new quorum, which is replica-0, has the same id"
+        "replica-0 was in the group of quorum 1, replica-0, replica-1 and replica-2, and stayed there when a new "
+        "quorum, which is replica-0, had the same id: nothing says that those exchanged the gradients of step 13"
     )
+
+
+def test_a_replica_that_leaves_a_group_of_the_same_id_is_in_one() -> None:
+    assert judge(renumbered(1.0))["one_quorum"].outcome is Outcome.PASS
 
 
 def test_an_id_that_comes_again_in_another_life_is_new_to_it() -> None:
