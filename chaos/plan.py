@@ -28,6 +28,8 @@ from chaos.model.workload import Workload
 from chaos.registry import faults
 
 DESCRIBE_TIMEOUT_S = 30.0
+_HOW = {"netem": "as root: modprobe sch_netem", "nft": "apt-get install nftables"}
+"""To get what a machine often lacks, by the names of `injections.needs`."""
 
 
 def plan(experiment: Experiment) -> Plan:
@@ -46,11 +48,12 @@ def plan_for(experiment: Experiment, workload: Workload) -> Plan:
 def check_capabilities(plan: Plan, platform: str, capabilities: frozenset[str]) -> None:
     """Refuse a plan that needs what the platform cannot do here, before anything starts."""
     for planned in plan.faults:
-        missing = set(planned.needs) - capabilities - set(plan.workload.capabilities)
+        missing = sorted(set(planned.needs) - capabilities - set(plan.workload.capabilities))
         if missing:
+            how = "".join(f"; {_HOW[name]}" for name in missing if name in _HOW)
             raise BadInput(
-                f"{planned.fault} needs {', '.join(sorted(missing))}, which neither the {platform} platform here "
-                "nor the job has; `chaos doctor` says how to get it"
+                f"{planned.fault} needs {', '.join(missing)}, which neither the {platform} platform here "
+                f"nor the job has{how}; `chaos doctor` says what is there"
             )
 
 

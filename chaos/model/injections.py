@@ -351,10 +351,10 @@ def needs(injection: Injection) -> frozenset[str]:
             return frozenset({"links"})
         case Shape():
             return frozenset({"links", "netem"} if needs_netem(injection) else {"links"})
-        case PortDown() | PortGone():
-            return frozenset({"rdma"})
-        case PortShape():
-            return frozenset({"rdma", "netem"})
+        case PortDown(rail=rail) | PortGone(rail=rail):
+            return frozenset({"rdma", *rails(rail)})
+        case PortShape(rail=rail):
+            return frozenset({"rdma", "netem", *rails(rail)})
         case Drop():
             return frozenset({"links", "nft"})
         case Launch():
@@ -383,6 +383,11 @@ def needs(injection: Injection) -> frozenset[str]:
             return frozenset({"moves"})
         case Delete() | Evict() | Signal():
             return frozenset()
+
+
+def rails(rail: int | None) -> tuple[str, ...]:
+    """The capability to have a rail of that number, where one is asked for."""
+    return () if rail is None else (f"rail {rail}",)
 
 
 def needs_netem(shape: Shape) -> bool:

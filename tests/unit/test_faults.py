@@ -52,7 +52,7 @@ WORKLOAD = Workload(1, "a-job", 4, 2, 100, ROLES)
 TOPOLOGY: Topology = place(WORKLOAD, 2, Restart.ALWAYS)
 
 KNOWN_NEEDS = {"links", "nft", "netem", "names", "disk", "freeze", "fault_points", "launch", "kubelet", "moves"}
-KNOWN_NEEDS |= {"cgroup.cpu", "cgroup.memory", "cgroup.io", "cgroup.pids", "rdma"}
+KNOWN_NEEDS |= {"cgroup.cpu", "cgroup.memory", "cgroup.io", "cgroup.pids", "rdma"} | {f"rail {n}" for n in range(64)}
 AIMED = [(kind, role) for kind in faults().values() for role in sorted(kind.roles)]
 
 

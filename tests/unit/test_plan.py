@@ -127,9 +127,23 @@ def test_a_program_that_describes_nothing_is_refused():
 def test_a_missing_capability_names_fault_and_remedy():
     planned = toy()
     needing = msgspec.structs.replace(planned.faults[0], needs=("netem",))
-    wanted = r"pod\.kill needs netem, which neither the local platform here nor the job has; `chaos doctor`"
+    wanted = r"pod\.kill needs netem, which neither the local platform .*; as root: modprobe sch_netem; `chaos doctor`"
     with pytest.raises(BadInput, match=wanted):
         check_capabilities(msgspec.structs.replace(planned, faults=(needing,)), "local", frozenset({"other"}))
+
+
+def test_a_rail_that_no_node_has_is_refused():
+    rail = {
+        "fault": "rdma.port_down",
+        "target": {"role": "replica"},
+        "at": {"step": 9},
+        "args": {"rail": 9},
+        "for_s": 5,
+    }
+    planned = toy(f"faults=[{msgspec.json.encode(rail).decode()}]")
+    check_capabilities(planned, "kubernetes", frozenset({"rdma", "rail 9"}))
+    with pytest.raises(BadInput, match=r"rdma\.port_down needs rail 9, which neither the kubernetes platform here nor"):
+        check_capabilities(planned, "kubernetes", frozenset({"rdma", "rail 0", "rail 1"}))
 
 
 def test_a_job_that_could_not_start_here_is_refused():

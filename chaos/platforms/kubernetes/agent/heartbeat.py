@@ -11,6 +11,7 @@ import msgspec
 from anyio import to_thread
 
 from chaos.agent.linux import rdma
+from chaos.model.injections import rails
 from chaos.platforms.kubernetes.agent import machine
 from chaos.platforms.kubernetes.agent.carried import Carried
 from chaos.platforms.kubernetes.agent.facts import FACTS, facts
@@ -55,8 +56,8 @@ def capabilities() -> frozenset[str]:
         found |= {"kubelet", "nodes"}
     if os.path.isdir("/sys/module/sch_netem"):
         found.add("netem")
-    if rdma.ports():
-        found.add("rdma")
+    for number, _ in enumerate(rdma.ports()):
+        found |= {"rdma", *rails(number)}
     for hierarchy in cgroups.hierarchies():
         if os.access(hierarchy.mount, os.W_OK):
             found |= {f"cgroup.{_LIMITS[name]}" for name in hierarchy.controllers if name in _LIMITS}
