@@ -165,11 +165,16 @@ class Disturber:
                 met.set()
 
         async def pause(replica: str) -> None:
-            with suppress(InjectionRefused):  # A replica that is away reaches no point; the others may.
-                async with self._cluster.hold(FaultPoint(replica, point, Action.PAUSE, times=1)) as hold:
-                    orders.add(hold.order)
-                    compare()
-                    await anyio.sleep_forever()
+            """Whoever is away reaches no point; who is back may, and so may one whose trainer forgot the order."""
+            while True:
+                with suppress(InjectionRefused):
+                    async with self._cluster.hold(FaultPoint(replica, point, Action.PAUSE, times=1)) as hold:
+                        orders.add(hold.order)
+                        compare()
+                        await self._recorder.until(
+                            lambda history: bool(hold.trouble) or history.over(replica, hold.proof.incarnation)
+                        )
+                await self._recorder.next(lambda event: event.member == replica)
 
         with self._recorder.watching(see):
             for replica in self._recorder.history.replicas:

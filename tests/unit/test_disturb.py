@@ -19,6 +19,7 @@ from chaos.model.events import (
     AnyEvent,
     Event,
     FaultEnded,
+    FaultPointHit,
     FaultStarted,
     InjectionFailed,
     InjectionInForce,
@@ -165,6 +166,52 @@ def test_it_waits_for_a_target_that_is_being_born_again(tmp_path: Path, injectio
     order = [type(event) for event in events]
     assert order[order.index(FaultStarted) - 1] is type(later)
     assert len(times(events)) == 2
+
+
+class Forgetful(Counting):
+    """Its first order is forgotten at once."""
+
+    def __init__(self) -> None:
+        self.orders: list[Hold] = []
+
+    @asynccontextmanager
+    async def hold(self, injection: HeldInjection, for_s: float = inf) -> AsyncIterator[Hold]:
+        hold = Hold(f"order-{len(self.orders)}", Proof(injection.target, 1, "armed"))
+        hold.trouble = "" if self.orders else "no such order"
+        self.orders.append(hold)
+        yield hold
+
+
+def test_a_point_is_waited_for_although_a_trainer_forgets_the_order(tmp_path: Path) -> None:
+    workload = Workload(1, "a-job", 1, 1, 9, {"replica": Role(("replica-0",), ("run",))})
+    at = Trigger(point=Point.IN_SERVE)
+    fault = PlannedFault("fault-0", "pod.kill", at, "replica", ("replica-0",), (Delete("replica-0"),), removes=False)
+    plan = Plan(
+        Experiment("a-run", "a test", WorkloadSpec("a-job", 1, 1, 9), {}),
+        workload,
+        place(workload, 1, Restart.ALWAYS),
+        (fault,),
+    )
+
+    async def run() -> None:
+        with Journal(tmp_path / NAME) as journal:
+            recorder = Recorder(journal, Judges(plan), ())
+            recorder.emit(started(1))
+            cluster = Forgetful()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(Disturber(plan, cluster, recorder, time.monotonic).disturb, fault)
+                while len(cluster.orders) < 2:
+                    await anyio.wait_all_tasks_blocked()
+                    recorder.emit(trainer_started(1))
+                hit = {"order": "order-1", "point": "in_serve", "action": "pause", "step": 1}
+                recorder.emit(FaultPointHit(t_s=0, member="replica-0", incarnation=1, **hit))
+
+    async def bounded() -> None:
+        with anyio.fail_after(10.0):
+            await run()
+
+    anyio.run(bounded)
+    assert any(isinstance(event, FaultStarted) for event in Reading(tmp_path / NAME).events())
 
 
 @pytest.mark.parametrize(
