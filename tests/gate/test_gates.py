@@ -117,7 +117,7 @@ def test_an_interrupted_gate_goes_on_and_makes_no_run_twice(chaos, chaos_env, tm
 
 
 def test_the_budget_ends_a_gate_undecided_and_in_order(chaos, tmp_path):
-    done = chaos("gate", "smoke", *TOY, "--budget-s", "1")
+    done = chaos("gate", "smoke", *TOY, "--set", "quiesce.common_steps=3000", "--budget-s", "1")
     assert done.returncode == 2, done.stdout + done.stderr
     assert "the budget of 1 s is used up" in done.stdout
     (journal,) = tmp_path.glob("runs/*/*/journal.jsonl")
