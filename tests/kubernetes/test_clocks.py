@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import yaml
 
 from chaos.platforms.kubernetes.options import laid_over
+from chaos.platforms.kubernetes.preflight import AGENT, SYSTEM
 from tests.kubernetes.conftest import CHECKOUT, KUBE, TOY, Cluster
 
 BEHIND_S = 30
@@ -49,10 +51,22 @@ def behind(cluster: Cluster, tmp_path: Path) -> Iterator[Cluster]:
     late = cluster.saying(tmp_path, **programs)
     done = late.chaos("install", "kubernetes", "--platform-file", late.file)
     assert done.returncode == 0, done.stderr
+    heard(late)
     yield late
     again = cluster.chaos("install", "kubernetes", "--platform-file", cluster.file)
     library.unlink()
     assert again.returncode == 0, again.stderr
+
+
+def heard(cluster: Cluster) -> None:
+    """Wait for the agents: to their clocks the certificate of a cluster that was just made is not valid yet."""
+    beats = ("leases", f"--namespace={SYSTEM}", f"--selector={AGENT}", "--output=name")
+    assert cluster.kubectl("delete", *beats).returncode == 0
+    nodes = len(cluster.kubectl("get", "nodes", "--output=name").stdout.split())
+    deadline_s = time.monotonic() + 3 * BEHIND_S
+    while len(cluster.kubectl("get", *beats).stdout.split()) < nodes:
+        assert time.monotonic() < deadline_s, "agents that are behind were not heard"
+        time.sleep(0.2)
 
 
 def test_clocks_that_are_behind_are_told_and_the_run_is_judged_as_ever(behind, tmp_path, judged):
