@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -36,11 +37,18 @@ class LeavableGloo(torchft.ProcessGroupGloo):  # type: ignore[misc]
         self._connections = frozenset(name for _, name in sockets()) - before
 
     def abort(self, errored: bool = True) -> None:
-        """Leave the group. Nothing is exchanged before the next ``configure``; one that runs is not stopped."""
+        """Leave the group. Nothing is exchanged before the next ``configure``; one that runs is not stopped.
+
+        The group itself ends with its last exchange. Of several that run at once one may not see that its connections
+        are cut, and be given up at its timeout only (Gloo in torch 2.14): nobody is to wait for that here.
+        """
         for number, name in sockets():
             if name in self._connections:
                 cut(number)
+        group = [self._pg]
         super().abort(errored)
+        if group != [None]:
+            threading.Thread(target=group.clear, name="group-end", daemon=True).start()
 
     def _wrap_work(self, work: Any, opts: object) -> Any:
         return Waited(work, self._waits)

@@ -38,8 +38,8 @@ def until_waiting(waits: Waits) -> None:
     pytest.fail("it does not wait")
 
 
-def test_a_wait_ends_when_the_group_is_left_and_a_peer_that_comes_late_waits_neither() -> None:
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, multi_tenant=True)
+def two(store: TCPStore) -> tuple[list[LeavableGloo], list[Waits]]:
+    """Two members of a group."""
     waits = [Waits(), Waits()]
     groups = [LeavableGloo(TIMEOUT, one) for one in waits]
     where = f"127.0.0.1:{store.port}/test"
@@ -51,6 +51,26 @@ def test_a_wait_ends_when_the_group_is_left_and_a_peer_that_comes_late_waits_nei
         thread.start()
     for thread in making:
         thread.join(TIMEOUT.total_seconds())
+    return groups, waits
+
+
+def test_a_group_is_left_at_once_although_one_of_its_exchanges_cannot_be_ended() -> None:
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, multi_tenant=True)
+    (group, peer), _ = two(store)
+    running = group.allreduce([ones(4)], AllreduceOptions())
+    group._connections = frozenset()
+    leaving = threading.Thread(target=group.abort)
+    leaving.start()
+    leaving.join(TIMEOUT.total_seconds() / 3)
+    assert not leaving.is_alive(), "it waits for the exchange"
+    peer.abort()
+    with pytest.raises(RuntimeError):
+        running.wait()
+
+
+def test_a_wait_ends_when_the_group_is_left_and_a_peer_that_comes_late_waits_neither() -> None:
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, multi_tenant=True)
+    groups, waits = two(store)
     ended: list[BaseException | None] = []
     waiting = threading.Thread(target=exchange, args=(groups[0], ended))
     waiting.start()
