@@ -200,8 +200,10 @@ def _between_commits(replica: str, absences: Absences, past: Past) -> Iterator[_
         for place, lasted_s in enumerate(map(sub, times_s[1:], times_s)):
             if lasted_s <= longest_s or absences.touch(times_s[place], times_s[place + 1]):
                 continue
-            previous = part[place]
-            if following := next(iter(part[place + 1 : place + 2] or (later or ())[:1]), None):
+            previous, following = part[place], later[0] if later else None
+            if place + 1 < len(part):
+                following = part[place + 1]
+            if following:
                 blind = past.blind_between(replica, previous.seq, following.seq)
                 longest_s = longest_s if blind else lasted_s
                 evidence = (previous.seq, following.seq)

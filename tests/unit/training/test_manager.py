@@ -140,14 +140,18 @@ def pair(address: str) -> Iterator[tuple[Replica, Replica]]:
     second.close()
 
 
-def test_an_exchange_with_one_that_is_lost_is_given_up_at_once(pair: tuple[Replica, Replica]) -> None:
-    first, second = pair
+def give_up(first: Replica, second: Replica) -> None:
+    """The first waits in an exchange for the second, which is in the quorum, hears that it is lost, and leaves."""
     second.do(second.manager.start_quorum)
     waiting = first.do(first.step)
     while not first.manager.waits.exchanging:
         threading.Event().wait(0.01)
     first.lose(second)
     assert waiting.result(SOON_S) is False
+
+
+def test_an_exchange_with_one_that_is_lost_is_given_up_at_once(pair: tuple[Replica, Replica]) -> None:
+    give_up(*pair)
 
 
 def test_one_that_was_lost_before_a_quorum_and_is_in_it_is_waited_for(pair: tuple[Replica, Replica]) -> None:
@@ -225,12 +229,7 @@ def test_one_that_the_others_left_behind_meets_them_anew_under_the_number_they_h
 
 def test_a_group_that_was_left_is_made_anew_under_the_number_it_had(house, pair) -> None:
     first, second = pair
-    second.do(second.manager.start_quorum)
-    waiting = first.do(first.step)
-    while not first.manager.waits.exchanging:
-        threading.Event().wait(0.01)
-    first.lose(second)
-    assert waiting.result(SOON_S) is False
+    give_up(first, second)
     second.do(lambda: second.manager.allreduce(torch.ones(4)).wait())
     assert second.do(second.manager.should_commit).result(SOON_S) is False
     house.restart()
