@@ -110,7 +110,7 @@ class CpuV1(Limit):
     names = ("cpu.cfs_quota_us",)
 
     def wanted(self, leases: Sequence[Lease], before: State) -> State:
-        quota = int(_cores(leases) * int(self.read("cpu.cfs_period_us")))
+        quota = round(_cores(leases) * int(self.read("cpu.cfs_period_us")))
         old = int(before["cpu.cfs_quota_us"])
         return {"cpu.cfs_quota_us": str(quota if old < 0 else min(quota, old))}
 
@@ -125,7 +125,7 @@ class CpuV2(Limit):
 
     def wanted(self, leases: Sequence[Lease], before: State) -> State:
         old, period = before["cpu.max"].split()
-        quota = int(_cores(leases) * int(period))
+        quota = round(_cores(leases) * int(period))
         return {"cpu.max": f"{quota if old == 'max' else min(quota, int(old))} {period}"}
 
     def evidence(self) -> str:
