@@ -91,12 +91,16 @@ class InjectionFailed(Event, frozen=True, kw_only=True):
 
 
 class InjectionReverted(Event, frozen=True, kw_only=True):
-    """A held injection was read back as undone, or its target was found dead; `latency_s` after the decision."""
+    """A held injection was read back as undone, or its target was found dead; `latency_s` after the decision.
+
+    `target_gone`: it ended with the trainer that it was done to, whose member lives.
+    """
 
     fault_id: str
     injection: Injection
     proof: Proof
     latency_s: float
+    target_gone: bool = False
 
 
 class RevertFailed(Event, frozen=True, kw_only=True):

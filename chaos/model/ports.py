@@ -55,13 +55,19 @@ class Hold:
     """A held injection in force, for as long as its context is open.
 
     Afterwards `reverted` proves that it is undone or that its target died; `trouble` says what went wrong: it was lost
-    before its time, or its end is not proven.
+    before its time, or its end is not proven. `target_gone`: a trainer that had it is no more, though its member lives.
     """
 
     order: str
     proof: Proof
     reverted: Proof | None = None
     trouble: str = ""
+    target_gone: bool = False
+
+    @property
+    def ended(self) -> bool:
+        """It is in force no more, whether its time is up or not."""
+        return self.target_gone or bool(self.trouble)
 
 
 class Cluster(Protocol):

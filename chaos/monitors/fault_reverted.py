@@ -105,7 +105,7 @@ class FaultReverted(Monitor[Limits]):
     def _too_short(self, begun: events.InjectionInForce, end: events.InjectionReverted, history: History) -> bool:
         """Whether what was held ended before its time, though its target lived."""
         for_s = self._for_s.get(end.fault_id)
-        if for_s is None or history.over(_target(end), begun.proof.incarnation):
+        if for_s is None or end.target_gone or history.over(_target(end), begun.proof.incarnation):
             return False
         return end.t_s - begun.t_s < for_s * _SHARE_MIN
 

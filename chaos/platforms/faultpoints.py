@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import socket
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import Any
 
 import anyio
 import msgspec
-from anyio.abc import SocketStream
+from anyio.abc import SocketAttribute, SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from chaos.model.injections import FaultPoint, Proof
@@ -27,6 +29,9 @@ RENEWALS_PER_TTL = 3
 ANSWER_S = 5.0
 LINE_BYTES_MAX = 4096
 
+_PEER = struct.Struct("3i")
+"""Pid, user and group of who listens at a socket: unix(7), SO_PEERCRED."""
+
 _orders = itertools.count(1)
 
 
@@ -34,6 +39,8 @@ class _Reply(msgspec.Struct):
     ok: bool
     hits: int = 0
     error: str = ""
+    trainer: int = 0
+    """The pid of who answered, as it is here; that is not in the reply."""
 
 
 class TrainerSilent(Exception):
@@ -59,25 +66,28 @@ async def hold(
     what = f"{injection.action.value} at {injection.point.value}"
     held = Hold(order, Proof(injection.target, incarnation, f"its trainer has the order: {what}"))
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_renew, folder, held)
+        tasks.start_soon(_renew, folder, held, reply.trainer)
         try:
             yield held
         finally:
             tasks.cancel_scope.cancel()
             with anyio.CancelScope(shield=True):
-                held.reverted = Proof(
-                    injection.target, incarnation, await _disarm(folder, order, gone or anyio.Event())
-                )
+                evidence = "the order is gone with its trainer, which another one follows"
+                if not held.target_gone:
+                    evidence = await _disarm(folder, order, gone or anyio.Event())
+                held.reverted = Proof(injection.target, incarnation, evidence)
 
 
-async def _renew(folder: Path, held: Hold) -> None:
-    while not held.trouble:
+async def _renew(folder: Path, held: Hold, trainer: int) -> None:
+    """A pod may have another trainer by now, which never had the order."""
+    while not held.ended:
         await anyio.sleep(TTL_S / RENEWALS_PER_TTL)
         try:
             reply = await _ask(folder, {"do": "renew", "order": held.order})
         except TrainerSilent:
             continue  # It is dead, or it holds its own lock; either way the order ends with its time.
-        held.trouble = reply.error
+        held.target_gone = reply.trainer != trainer
+        held.trouble = "" if held.target_gone else reply.error
 
 
 async def _disarm(folder: Path, order: str, gone: anyio.Event) -> str:
@@ -115,4 +125,7 @@ async def _ask(folder: Path, request: dict[str, Any]) -> _Reply:
 async def _exchange(stream: SocketStream, request: dict[str, Any]) -> _Reply:
     await stream.send(msgspec.json.encode(request) + b"\n")
     line = await BufferedByteReceiveStream(stream).receive_until(b"\n", LINE_BYTES_MAX)
-    return msgspec.json.decode(line, type=_Reply)
+    reply = msgspec.json.decode(line, type=_Reply)
+    peer = stream.extra(SocketAttribute.raw_socket).getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+    reply.trainer = _PEER.unpack(peer)[0]
+    return reply

@@ -172,7 +172,7 @@ class Disturber:
                         orders.add(hold.order)
                         compare()
                         await self._recorder.until(
-                            lambda history: bool(hold.trouble) or history.over(replica, hold.proof.incarnation)
+                            lambda history: hold.ended or history.over(replica, hold.proof.incarnation)
                         )
                 await self._recorder.next(lambda event: event.member == replica)
 
@@ -241,7 +241,7 @@ class Disturber:
                 stay.begin()
                 with anyio.move_on_after(min(on_s, stay.left_s())) as waiting:
                     await self._recorder.until(
-                        lambda history: bool(hold.trouble) or history.over(injection.target, hold.proof.incarnation)
+                        lambda history: hold.ended or history.over(injection.target, hold.proof.incarnation)
                     )
                 if hold.trouble:
                     return _End.LOST
@@ -266,7 +266,13 @@ class Disturber:
             if hold is not None and hold.reverted is not None:
                 latency_s = self._clock() - ended_s
                 self._recorder.emit(
-                    InjectionReverted(**self._own(fault), injection=injection, proof=hold.reverted, latency_s=latency_s)
+                    InjectionReverted(
+                        **self._own(fault),
+                        injection=injection,
+                        proof=hold.reverted,
+                        latency_s=latency_s,
+                        target_gone=hold.target_gone,
+                    )
                 )
             if hold is not None and (hold.trouble or hold.reverted is None):
                 reason = hold.trouble or "its end was not proven"

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import get_args
 
@@ -11,7 +16,7 @@ import pytest
 import toypoints
 
 from chaos.model.injections import Action, FaultPoint, Point
-from chaos.model.ports import InjectionRefused
+from chaos.model.ports import Hold, InjectionRefused
 from chaos.platforms import faultpoints as client
 from training import events, faultpoints
 
@@ -135,6 +140,51 @@ def test_an_order_ends_with_its_trainer(trainer, tmp_path, monkeypatch):
         assert "gone with its trainer" in held.reverted.evidence
 
     anyio.run(run)
+
+
+FOLLOWER = """
+import sys, toypoints
+server = toypoints.Server(toypoints.Points(print), sys.argv[1])
+print("there", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def followed(folder: Path) -> Iterator[None]:
+    """Another trainer has taken the pod over, and its socket."""
+    path = {"PYTHONPATH": str(Path(toypoints.__file__).parent)}
+    command = [sys.executable, "-c", FOLLOWER, str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=path) as follower:
+        assert follower.stdout is not None
+        assert follower.stdout.readline() == b"there\n"
+        yield
+        follower.kill()
+
+
+@pytest.mark.parametrize("is_followed", [True, False])
+def test_an_order_that_is_not_known_is_gone_with_its_trainer_or_lost(trainer, tmp_path, monkeypatch, is_followed):
+    monkeypatch.setattr(client, "TTL_S", 0.6)
+
+    async def ended(held: Hold) -> None:
+        with anyio.fail_after(PATIENCE_S):
+            while not held.ended:
+                await anyio.sleep(0.01)
+
+    async def hold() -> None:
+        async with client.hold(injection(Point.IN_FORWARD, Action.ERROR), 1, tmp_path) as held:
+            if is_followed:
+                with followed(tmp_path):
+                    await ended(held)
+            else:
+                trainer.points.answer(json.dumps({"do": "disarm", "order": held.order}).encode())
+                await ended(held)
+        assert held.target_gone == is_followed
+        assert bool(held.trouble) != is_followed
+        assert held.reverted is not None
+        assert ("which another one follows" in held.reverted.evidence) == is_followed
+
+    anyio.run(hold)
 
 
 def test_no_trainer_is_told_as_such(tmp_path):

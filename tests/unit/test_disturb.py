@@ -26,6 +26,7 @@ from chaos.model.events import (
     InjectionReverted,
     MemberExited,
     MemberStarted,
+    RevertFailed,
     TrainerStarted,
 )
 from chaos.model.experiment import Experiment, Trigger, WorkloadSpec
@@ -95,6 +96,7 @@ def disturbed(
     told: tuple[Event, ...] = (started(1),),
     later: tuple[Event, ...] = (),
     later_s: float = 1.0,
+    cluster: Counting | None = None,
 ) -> list[AnyEvent]:
     """What the journal holds after one fault of replica-0, of which something is `told` first and something later."""
     workload = Workload(1, "a-job", 2, 1, 9, {"replica": Role(("replica-0", "replica-1"), ("run",))})
@@ -111,7 +113,7 @@ def disturbed(
             for event in told:
                 recorder.emit(event)
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(Disturber(plan, Counting(), recorder, time.monotonic).disturb, fault)
+                tasks.start_soon(Disturber(plan, cluster or Counting(), recorder, time.monotonic).disturb, fault)
                 if later:
                     await anyio.sleep(later_s)
                 for event in later:
@@ -166,6 +168,24 @@ def test_it_waits_for_a_target_that_is_being_born_again(tmp_path: Path, injectio
     order = [type(event) for event in events]
     assert order[order.index(FaultStarted) - 1] is type(later)
     assert len(times(events)) == 2
+
+
+class Outlived(Counting):
+    """A trainer that takes an order is gone at once, and another one is there."""
+
+    @asynccontextmanager
+    async def hold(self, injection: HeldInjection, for_s: float = inf) -> AsyncIterator[Hold]:
+        async with super().hold(injection, for_s) as hold:
+            hold.target_gone = True
+            yield hold
+
+
+def test_what_was_done_to_a_trainer_ends_with_it_in_order(tmp_path: Path) -> None:
+    events = disturbed(tmp_path, 60.0, injection=ORDER, told=(started(1), trainer_started(1)), cluster=Outlived())
+    [end] = [event for event in events if isinstance(event, InjectionReverted | RevertFailed)]
+    assert isinstance(end, InjectionReverted)
+    assert end.target_gone
+    assert isinstance(events[-1], FaultEnded)
 
 
 class Forgetful(Counting):

@@ -57,6 +57,8 @@ class State(enum.Enum):
     REFUSED = "Refused"
     LOST = "Lost"
     """It ended before it was to, and `reason` says why; `evidence` proves that it is undone."""
+    TARGET_GONE = "TargetGone"
+    """The trainer that had it is no more, though its pod lives."""
     REVERTED = "Reverted"
 
 

@@ -129,9 +129,9 @@ class Orders:
         return status
 
     async def _watch(self, name: str, held: Hold) -> None:
-        while not self._status(name).reason:
+        while not ((status := self._status(name)).reason or status.state is State.TARGET_GONE):
             await self._changed.wait()
-        held.trouble = self._status(name).reason
+        held.trouble, held.target_gone = status.reason, status.state is State.TARGET_GONE
 
     async def _release(self, name: str, asked: Asked, held: Hold | None) -> None:
         """Give it back, and get the proof; from the agent's successor if need be."""
@@ -147,7 +147,7 @@ class Orders:
         if held is None:
             return
         status = self._status(name)
-        if status.state is State.REVERTED:
+        if status.state in (State.REVERTED, State.TARGET_GONE):
             held.reverted = Proof(asked.target.member, asked.target.incarnation, status.evidence)
         else:
             held.trouble = held.trouble or status.reason or why

@@ -90,6 +90,11 @@ def test_a_fault_that_was_taken_back_before_its_time() -> None:
     assert finding(planned(frozen_and_back(), for_s=60.0, follow=True)).outcome is Outcome.PASS
 
 
+def test_a_fault_that_ended_with_a_trainer_whose_member_lives_ended_in_order() -> None:
+    story = frozen_and_back().alter(about(events.InjectionReverted), target_gone=True)
+    assert finding(planned(story, for_s=60.0)).outcome is Outcome.PASS
+
+
 def test_a_fault_that_ended_with_its_target_ended_in_order() -> None:
     story = Story().deploy().train(12).freeze("replica-1").wait(1.0)
     story.say(events.MemberExited, "replica-1", status=-9).release().restart("replica-1").train(2)

@@ -226,11 +226,13 @@ class Orders:
         folder = Path(f"/proc/{self._pods.find(target, target.pid)}/root{SCRATCH}")
         async with faultpoints.hold(injection, target.incarnation, folder) as hold:
             await self._say(order, Status(State.IN_FORCE, hold.proof.evidence, order=hold.order))
-            while not order.deleted and self._renewals.alive(order.run) and not hold.trouble:
+            while not order.deleted and self._renewals.alive(order.run) and not hold.ended:
                 with anyio.move_on_after(LEASE_TTL_S):
                     await order.changed.wait()
         evidence = hold.reverted.evidence if hold.reverted else ""
-        if hold.trouble or not order.deleted:
+        if hold.target_gone:
+            await self._say(order, Status(State.TARGET_GONE, evidence, order=hold.order))
+        elif hold.trouble or not order.deleted:
             await self._say(order, Status(State.LOST, evidence, hold.trouble or "the run's Lease was not renewed"))
         else:
             order.status = Status(State.REVERTED, evidence, order=hold.order)
