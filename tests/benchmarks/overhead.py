@@ -4,15 +4,21 @@
 
 Run by hand on a quiet machine, from the repository's root. One run of `steady` goes on through windows that are on and
 off in turn. On: every monitor sees every event, metrics count it and are served and scraped each second. Off: the run
-has its journal and its history and nothing else. Prints each pair, and the mean cost with its 95 % confidence.
+has its journal and its history and nothing else. Prints each pair, and the mean cost with its 95 % confidence; then the
+same of the processor time of this process, which is where all of it happens: a job that keeps every core busy can lose
+no larger share of its steps than is taken from the cores. Steps differ by far more than that from one window to the
+next, so it is the time that says how little it is, and the steps that nothing else is in the way.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import os
 import statistics
 import tempfile
 import threading
+import time
 import urllib.request
 from collections import defaultdict
 from math import sqrt
@@ -50,9 +56,13 @@ class Windows(Judges):
         self.on = threading.Event()
         self.commits_s: dict[int, list[float]] = defaultdict(list)
         """Window -> when a replica committed in it."""
+        self.began_s: dict[int, tuple[float, float]] = {}
+        """Window -> processor time of this process, and time, at its first event."""
 
     def observe(self, event: AnyEvent) -> None:
         number = self._number(event)
+        if number is not None:
+            self.began_s.setdefault(number, (time.process_time(), time.monotonic()))
         if number is None or number % 2 == 0:
             self.on.set()
             super().observe(event)
@@ -76,6 +86,14 @@ class Windows(Judges):
         return [
             (len(times_s) - 1) / (times_s[-1] - times_s[0])
             for times_s in map(self.commits_s.__getitem__, range(number))
+        ]
+
+    def shares(self, number: int) -> list[float]:
+        """Of the processor time that all cores have, what this process took in each of the first so many windows."""
+        began = [self.began_s[window] for window in range(number + 1)]
+        return [
+            (after[0] - before[0]) / (after[1] - before[1]) / len(os.sched_getaffinity(0))
+            for before, after in itertools.pairwise(began)
         ]
 
 
@@ -121,13 +139,21 @@ def main() -> None:
         finally:
             over.set()
             scraping.join()
-    rates = windows.rates(2 * args.pairs)
-    costs = [1 - on / off for on, off in zip(rates[::2], rates[1::2], strict=True)]
-    for on, off, cost in zip(rates[::2], rates[1::2], costs, strict=True):
-        print(f"on {on:8.3f} steps/s   off {off:8.3f} steps/s   cost {cost:+.2%}")
+    rates, shares = windows.rates(2 * args.pairs), windows.shares(2 * args.pairs)
+    pairs = [slice(at, at + 2) for at in range(0, 2 * args.pairs, 2)]
+    costs = [1 - on / off for on, off in (rates[pair] for pair in pairs)]
+    taken = [on - off for on, off in (shares[pair] for pair in pairs)]
+    for pair, cost in zip(pairs, costs, strict=True):
+        (on, off), (busy, less) = rates[pair], shares[pair]
+        print(f"on {on:8.3f} steps/s, {busy:.2%} of the cores   off {off:8.3f} steps/s, {less:.2%}   cost {cost:+.2%}")
     if len(costs) > 1:
-        half = T_95.get(len(costs) - 1, T_95[9]) * statistics.stdev(costs) / sqrt(len(costs))
-        print(f"mean cost {statistics.mean(costs):+.2%}, 95 % confidence {half:.2%} either way")
+        print(f"steps: mean cost {mean_and_confidence(costs)}")
+        print(f"time of all cores: mean cost {mean_and_confidence(taken)}")
+
+
+def mean_and_confidence(values: list[float]) -> str:
+    half = T_95.get(len(values) - 1, T_95[9]) * statistics.stdev(values) / sqrt(len(values))
+    return f"{statistics.mean(values):+.2%}, 95 % confidence {half:.2%} either way"
 
 
 if __name__ == "__main__":
