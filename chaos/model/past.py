@@ -257,12 +257,13 @@ class Past:
         return newest
 
     def _life_met(self, proof: InjectionInForce) -> Life | None:
-        """The life that a proof names."""
-        for life in reversed(self.lives.get(proof.proof.member, [])):
-            built_later = life.trainer is not None and life.trainer.t_s > proof.t_s
-            if life.incarnation == proof.proof.incarnation and not built_later:
-                return life
-        return None
+        """The life that a proof names. Of several trainers in one pod it is the one that was there at the decision: the
+        next one may be built before the death of the last is proven.
+        """
+        lives = [life for life in self.lives.get(proof.proof.member, []) if life.incarnation == proof.proof.incarnation]
+        decided_s = proof.t_s - proof.latency_s
+        then = [life for life in lives if life.trainer is None or life.trainer.t_s <= decided_s]
+        return (then[-1:] or lives[:1] or [None])[0]
 
     def hits_by(self, fault_id: str) -> list[Hit]:
         """What a fault did to each member that it hit."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from journals import STEP_S, Story, about, judge, lost_and_back, node_off_and_back, steady
 
-from chaos.api import Action, Delete, Evict, FaultPoint, Outcome, Point, events
+from chaos.api import Action, Delete, Evict, FaultPoint, Outcome, Point, Process, Signal, events
 
 
 def finding(story: Story):
@@ -77,6 +77,18 @@ def test_a_member_of_a_dead_node_that_trains_on() -> None:
     found = finding(story.wait(STEP_S).discard())
     assert found.outcome is Outcome.UNKNOWN
     assert found.reading.endswith("was not in force: replica-3 was called dead and tried step 13 afterwards")
+
+
+def test_a_death_that_is_proven_when_the_next_trainer_of_the_pod_is_there() -> None:
+    story = Story().deploy().train(12).phase("disturb").wait(0.1)
+    story.group.discard("replica-1")
+    decided_s = story.now_s
+    story.strike("process.kill", Signal("replica-1", Process.TRAINER, 9)).phase("quiesce")
+    story.wait(0.5).discard().regroup().train(1).build("replica-1").wait(0.1)
+    story.alter(about(events.InjectionInForce), t_s=story.now_s, latency_s=story.now_s - decided_s)
+    story.wait(0.1).join("replica-1").train(10).drain().end()
+    assert finding(story).outcome is Outcome.PASS
+    assert judge(story)["replicas_rejoin"].outcome is Outcome.PASS
 
 
 def test_proof_of_another_than_the_target() -> None:
