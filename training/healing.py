@@ -1,7 +1,8 @@
 """Healing that is right: what a rejoining replica receives is exactly what its donor has, rate and step included.
 
-With ``heal=cached`` the main thread collects the state after every step (``ReplicaManager.cache_state``), the quorum
-thread only hands out that cache, and the rate is a function of the committed step (``CommittedSchedule``).
+With ``heal=cached`` the main thread notes after every step what its state is (``ReplicaManager.cache_state``: the live
+tensors of ``state``), the quorum thread only hands that out, and the rate is a function of the committed step
+(``CommittedSchedule``).
 
 Stock TorchTitan 0.3 with TorchFT 0.2 gets this wrong in several ways. Each stays reachable, for experiments on it:
   * ``heal=stock``: the donor collects its state on TorchFT's quorum thread while its own forward pass moves the

@@ -205,6 +205,12 @@ class ReplicaManager(torchft.Manager):  # type: ignore[misc]
         """From now on, vote against updates that are not ``finite``. Called between the exchange and the vote."""
         self._finite = finite
 
+    def hand_over(self, state: Callable[[], dict[str, Any]], take: Callable[[dict[str, Any]], None]) -> None:
+        """From now on heals hand over this ``state``, and ``take`` it, instead of what TorchTitan registered."""
+        self._user_state_dicts.clear()
+        self._load_state_dict_fns.clear()
+        self.register_state_dict_fn("replica", take, state)
+
     def cache_state(self) -> None:
         """Collect the state to hand out. Main thread only, between two steps."""
         self._cached_state = super()._manager_state_dict()

@@ -24,7 +24,7 @@ from torch.distributed import TCPStore
 from torchtitan.components.metrics import MetricsProcessor
 from torchtitan.experiments.torchft.trainer import FaultTolerantTrainer
 
-from training import digest, events, guard, harm, healing, process
+from training import digest, events, guard, harm, healing, process, state
 from training.checkpoints import Checkpoints, plain
 from training.faultpoints import FaultPoints, Ordered
 from training.manager import ReplicaManager
@@ -72,6 +72,8 @@ class ReplicaTrainer(FaultTolerantTrainer):  # type: ignore[misc]
         self.optimizers.optimizers[0].register_step_pre_hook(self._note_rate)
         if config.non_finite == "discard":
             self.manager.set_check(self._finite)
+        if config.heal == "cached":
+            self.manager.hand_over(self._state, self._take_state)
 
     @property
     def replica_id(self) -> str:
@@ -225,8 +227,20 @@ class ReplicaTrainer(FaultTolerantTrainer):  # type: ignore[misc]
     def _digest_now(self) -> str | None:
         if not self.config.digest_every:
             return None
-        entries = digest.state_entries(self.model_parts, self.optimizers.optimizers, self.manager.current_step())
-        return digest.digest(entries)
+        entries = state.entries(self.model_parts, self.optimizers.optimizers)
+        return digest.digest(entries | {"step": self.manager.current_step()})
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "live": state.entries(self.model_parts, self.optimizers.optimizers),
+            "lr_scheduler": self.lr_schedulers.state_dict(),
+            "train_state": self.state_dict(),
+        }
+
+    def _take_state(self, given: dict[str, Any]) -> None:
+        state.take(given["live"], self.model_parts, self.optimizers.optimizers)
+        self.lr_schedulers.load_state_dict(given["lr_scheduler"])
+        self.load_state_dict(given["train_state"])
 
     def _cache_state(self) -> None:
         if self.config.heal in healing.CACHED:

@@ -51,7 +51,7 @@ def measure(steps: int, scratch: str) -> tuple[list[float], list[float], int]:
     job = recipes.make_job("cpu-debug", replicas=1, min_replicas=1, steps=steps, seed=None, changes=["digest_every=1"])
     os.environ.update(workload.describe(job).env)
     cpu.install()
-    from training import digest, trainer
+    from training import state, trainer
 
     server = lighthouse.start("127.0.0.1:0", 1, job.settings)
     store = trainer.open_store("127.0.0.1")
@@ -61,9 +61,9 @@ def measure(steps: int, scratch: str) -> tuple[list[float], list[float], int]:
     replica = trainer.ReplicaTrainer(config)
     taken, digests = Steps(), list[float]()
     replica._digest_now = timed(replica._digest_now, digests)
-    replica.run(taken, faultpoints.FaultPoints())
-    entries = digest.state_entries(replica.model_parts, replica.optimizers.optimizers, steps)
-    size = sum(value.nbytes for _, value in entries if not isinstance(value, int | float))
+    replica.run(taken, faultpoints.FaultPoints(), started=lambda: None)
+    entries = state.entries(replica.model_parts, replica.optimizers.optimizers)
+    size = sum(value.nbytes for value in entries.values() if not isinstance(value, float))
     replica.manager.shutdown(wait=False)
     server.shutdown()
     del store

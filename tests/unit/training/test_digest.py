@@ -14,7 +14,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
-from training.digest import CHUNK_WORDS, digest, state_entries, weighed
+from training import state
+from training.digest import CHUNK_WORDS, digest, weighed
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float64, torch.int64]
 TENSORS = st.builds(
@@ -26,24 +27,24 @@ TENSORS = st.builds(
 STATES = st.dictionaries(st.text("abc.", min_size=1, max_size=6), TENSORS | st.floats(allow_nan=False), min_size=1)
 
 
-@given(state=STATES, data=st.data())
-def test_order_and_storage_do_not_matter(state: dict[str, torch.Tensor | float], data: st.DataObject) -> None:
-    entries = data.draw(st.permutations(list(state.items())))
-    elsewhere = [(name, value.clone() if isinstance(value, torch.Tensor) else value) for name, value in entries]
-    assert digest(elsewhere) == digest(state.items())
+@given(values=STATES, data=st.data())
+def test_order_and_storage_do_not_matter(values: dict[str, torch.Tensor | float], data: st.DataObject) -> None:
+    entries = data.draw(st.permutations(list(values.items())))
+    elsewhere = {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in entries}
+    assert digest(elsewhere) == digest(values)
 
 
-@given(state=STATES, data=st.data())
-def test_one_flipped_bit_shows(state: dict[str, torch.Tensor | float], data: st.DataObject) -> None:
-    tensors = sorted(name for name, value in state.items() if isinstance(value, torch.Tensor))
+@given(values=STATES, data=st.data())
+def test_one_flipped_bit_shows(values: dict[str, torch.Tensor | float], data: st.DataObject) -> None:
+    tensors = sorted(name for name, value in values.items() if isinstance(value, torch.Tensor))
     if not tensors:
         return
-    before = digest(state.items())
-    tensor = state[data.draw(st.sampled_from(tensors))]
+    before = digest(values)
+    tensor = values[data.draw(st.sampled_from(tensors))]
     assert isinstance(tensor, torch.Tensor)
     raw = tensor.reshape(-1).view(torch.uint8)
     raw[data.draw(st.integers(0, raw.numel() - 1))] ^= 1 << data.draw(st.integers(0, 7))
-    assert digest(state.items()) != before
+    assert digest(values) != before
 
 
 def test_name_shape_and_type_count() -> None:
@@ -56,12 +57,12 @@ def test_name_shape_and_type_count() -> None:
         ("a", 0.0),
         ("a", 0),
     ]
-    assert len({digest([entry]) for entry in different}) == len(different)
+    assert len({digest({name: value}) for name, value in different}) == len(different)
 
 
 def test_a_view_counts_by_its_values() -> None:
     table = torch.arange(12.0).view(3, 4)
-    assert digest([("a", table.t())]) == digest([("a", table.t().contiguous())])
+    assert digest({"a": table.t()}) == digest({"a": table.t().contiguous()})
 
 
 @given(raw=st.binary(min_size=1, max_size=99), data=st.data())
@@ -89,8 +90,8 @@ def test_sums_as_taken_on_a_gpu_cover_every_chunk() -> None:
 def test_a_state_on_a_gpu_shows_what_it_shows_on_the_cpu() -> None:
     model, optimizer = trained()
     model.cuda()
-    for state in optimizer.state.values():
-        state.update({key: value.cuda() for key, value in state.items()})
+    for moments in optimizer.state.values():
+        moments.update({key: value.cuda() for key, value in moments.items()})
     same = of(model, optimizer)
     assert of(model, optimizer) == same
     with torch.no_grad():
@@ -108,7 +109,7 @@ def trained() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
 
 
 def of(model: torch.nn.Module, optimizer: torch.optim.Optimizer, step: int = 1) -> str:
-    return digest(state_entries([model], [optimizer], step))
+    return digest(state.entries([model], [optimizer]) | {"step": step})
 
 
 def test_a_state_is_parameters_optimizer_rate_and_step() -> None:
@@ -159,7 +160,7 @@ def one_rank() -> Iterator[None]:
 def test_a_sharded_tensor_is_its_bytes() -> None:
     table = torch.arange(6.0).view(3, 2)
     sharded = distribute_tensor(table, init_device_mesh("cpu", (1,)), [Shard(0)])
-    assert digest([("a", sharded)]) == digest([("a", table)])
+    assert digest({"a": state.local(sharded)}) == digest({"a": table})
 
 
 @pytest.mark.usefixtures("one_rank")
