@@ -23,7 +23,7 @@ class WorseManager:
     """Changes TorchFT's manager as soon as the job has imported its own."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-        if name != "training.healing":
+        if name != "training.manager":
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
