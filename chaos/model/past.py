@@ -263,7 +263,8 @@ class Past:
         lives = [life for life in self.lives.get(proof.proof.member, []) if life.incarnation == proof.proof.incarnation]
         decided_s = proof.t_s - proof.latency_s
         then = [life for life in lives if life.trainer is None or life.trainer.t_s <= decided_s]
-        return (then[-1:] or lives[:1] or [None])[0]
+        met = then[-1:] or lives[:1]
+        return met[0] if met else None
 
     def hits_by(self, fault_id: str) -> list[Hit]:
         """What a fault did to each member that it hit."""
