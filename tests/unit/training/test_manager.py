@@ -30,11 +30,11 @@ SOON_S = 10.0
 class Replica:
     """A manager and the thread that it belongs to."""
 
-    def __init__(self, name: str, address: str) -> None:
+    def __init__(self, name: str, address: str, host: str = HOST) -> None:
         self._thread = ThreadPoolExecutor(1)
-        self.manager: ReplicaManager = self.do(lambda: self._build(name, address)).result()
+        self.manager: ReplicaManager = self.do(lambda: self._build(name, address, host)).result()
 
-    def _build(self, name: str, address: str) -> ReplicaManager:
+    def _build(self, name: str, address: str, host: str) -> ReplicaManager:
         self._store = TCPStore(HOST, 0, is_master=True, wait_for_workers=False, multi_tenant=True)
         waits = Waits()
         manager = ReplicaManager(
@@ -56,7 +56,7 @@ class Replica:
             store_port=self._store.port,
             lighthouse_addr=f"http://{address}",
             replica_id=name,
-            hostname=HOST,
+            hostname=host,
             checkpoint_transport=AdvertisedTransport(timeout=EXCHANGE, host=HOST),
         )
         manager.join()
@@ -138,6 +138,15 @@ def pair(address: str) -> Iterator[tuple[Replica, Replica]]:
     yield first, second
     first.close()
     second.close()
+
+
+def test_a_replica_that_cannot_be_reached_by_its_name_reaches_its_own_server(address: str) -> None:
+    """As one whose interface is down: what it asks of itself is not to wait for the network to come back."""
+    apart, other = Replica("replica-0", address, host="nowhere.invalid"), Replica("replica-1", address)
+    tries = [one.do(one.step) for one in (apart, other)]
+    assert [one.result(SOON_S) for one in tries] == [True, True]
+    apart.close()
+    other.close()
 
 
 def give_up(first: Replica, second: Replica) -> None:
