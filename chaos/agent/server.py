@@ -7,8 +7,6 @@ wrong with it. A client that goes away changes nothing: its leases run out.
 from __future__ import annotations
 
 import os
-import socket
-import struct
 from pathlib import Path
 
 import anyio
@@ -17,6 +15,7 @@ from anyio.abc import SocketAttribute, SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from chaos.agent.leases import Leases, Refused
+from chaos.agent.linux.sockets import peer
 from chaos.agent.wire import LINE_BYTES_MAX, Grant, Release, Renew, Reply, Request, Status
 
 CONNECTIONS_MAX = 128
@@ -42,7 +41,7 @@ class Server:
         self._connections += 1
         try:
             async with stream:
-                pid, uid = _peer(stream.extra(SocketAttribute.raw_socket))
+                pid, uid = peer(stream.extra(SocketAttribute.raw_socket))
                 refusal = ""
                 if uid not in (0, os.geteuid()):
                     refusal = f"user {uid} is neither root nor the agent's"
@@ -87,9 +86,3 @@ class Server:
 
 async def _say(stream: SocketStream, reply: Reply) -> None:
     await stream.send(msgspec.json.encode(reply) + b"\n")
-
-
-def _peer(end: socket.socket) -> tuple[int, int]:
-    """Pid and user id of the process at the other end, as the kernel tells them."""
-    pid, uid, _gid = struct.unpack("3i", end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
-    return pid, uid

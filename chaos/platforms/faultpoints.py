@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import socket
-import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,6 +18,7 @@ import msgspec
 from anyio.abc import SocketAttribute, SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from chaos.agent.linux.sockets import peer
 from chaos.model.injections import FaultPoint, Proof
 from chaos.model.ports import Hold, InjectionRefused
 
@@ -28,9 +27,6 @@ TTL_S = 3.0
 RENEWALS_PER_TTL = 3
 ANSWER_S = 5.0
 LINE_BYTES_MAX = 4096
-
-_PEER = struct.Struct("3i")
-"""Pid, user and group of who listens at a socket: unix(7), SO_PEERCRED."""
 
 _orders = itertools.count(1)
 
@@ -126,6 +122,5 @@ async def _exchange(stream: SocketStream, request: dict[str, Any]) -> _Reply:
     await stream.send(msgspec.json.encode(request) + b"\n")
     line = await BufferedByteReceiveStream(stream).receive_until(b"\n", LINE_BYTES_MAX)
     reply = msgspec.json.decode(line, type=_Reply)
-    peer = stream.extra(SocketAttribute.raw_socket).getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-    reply.trainer = _PEER.unpack(peer)[0]
+    reply.trainer, _ = peer(stream.extra(SocketAttribute.raw_socket))
     return reply

@@ -97,6 +97,11 @@ class Windows(Judges):
         ]
 
 
+def mean_and_confidence(values: list[float]) -> tuple[float, float]:
+    """The mean, and how far either way of it the truth is with 95 % confidence."""
+    return statistics.mean(values), T_95.get(len(values) - 1, T_95[9]) * statistics.stdev(values) / sqrt(len(values))
+
+
 def scrape(url: str, windows: Windows, over: threading.Event) -> None:
     while not over.wait(SCRAPE_S):
         if windows.on.is_set():
@@ -147,13 +152,9 @@ def main() -> None:
         (on, off), (busy, less) = rates[pair], shares[pair]
         print(f"on {on:8.3f} steps/s, {busy:.2%} of the cores   off {off:8.3f} steps/s, {less:.2%}   cost {cost:+.2%}")
     if len(costs) > 1:
-        print(f"steps: mean cost {mean_and_confidence(costs)}")
-        print(f"time of all cores: mean cost {mean_and_confidence(taken)}")
-
-
-def mean_and_confidence(values: list[float]) -> str:
-    half = T_95.get(len(values) - 1, T_95[9]) * statistics.stdev(values) / sqrt(len(values))
-    return f"{statistics.mean(values):+.2%}, 95 % confidence {half:.2%} either way"
+        for what, values in (("steps", costs), ("time of all cores", taken)):
+            mean, half = mean_and_confidence(values)
+            print(f"{what}: mean cost {mean:+.2%}, 95 % confidence {half:.2%} either way")
 
 
 if __name__ == "__main__":

@@ -28,14 +28,13 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from math import sqrt
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from tests.benchmarks.layers.plain import LOG_EVERY
-from tests.benchmarks.overhead import T_95
+from tests.benchmarks.overhead import mean_and_confidence
 from training import process, recipes, workload
 from training.progress import EventFiles
 from training.settings import Job
@@ -231,8 +230,8 @@ def spread(ratios: list[float]) -> str:
     """The mean with its 95 % confidence."""
     if len(ratios) < 2:
         return "".join(f"{ratio:.2%}" for ratio in ratios)
-    half = T_95[min(len(ratios) - 1, max(T_95))] * statistics.stdev(ratios) / sqrt(len(ratios))
-    return f"{statistics.mean(ratios):.2%} ± {half:.2%}"
+    mean, half = mean_and_confidence(ratios)
+    return f"{mean:.2%} ± {half:.2%}"
 
 
 def parts(layer: str, job: Job, skip: int) -> dict[str, float]:
