@@ -222,7 +222,7 @@ class Controller:
         del self._trainers[key]
         self._news.set()
         if (replica_id := self._watch.ended(key)) is not None and self._job.settings.silence_s:
-            self._tell_lost(key, replica_id)
+            self._tell_lost(key, replica_id, "ended")
         life = self._lives.get(hello.name)
         if life is None or life.key != key or hello.name in self._finished or not self._by_connection:
             return
@@ -236,16 +236,17 @@ class Controller:
         while True:
             await asyncio.sleep(announce.BEAT_S)
             for key, replica_id in self._watch.silent(time.monotonic()):
-                self._tell_lost(key, replica_id)
+                self._tell_lost(key, replica_id, "silent")
             for (name, incarnation), idle_s in self._watch.hung():
                 life = self._lives.get(name)
                 if life is not None and life.key == (name, incarnation) and name not in self._finished:
                     log.warning("%s is hung: its peers wait, and it did nothing for %.1f s", life.tag, idle_s)
                     life.dismiss(f"trainer hung: nothing done for {idle_s:.1f} s while peers wait")
 
-    def _tell_lost(self, lost: tuple[str, int], replica_id: str) -> None:
+    def _tell_lost(self, lost: tuple[str, int], replica_id: str, reason: str) -> None:
         """Have the others give up the exchange in which they may wait for it."""
-        log.info("%s#%d is lost to its peers", *lost)
+        name, incarnation = lost
+        self._emit(events.TrainerLost(name=name, member_incarnation=incarnation, reason=reason))
         for key, line in self._trainers.items():
             if key != lost:
                 line.send(announce.Lost(replica_id=replica_id))

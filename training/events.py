@@ -148,6 +148,14 @@ class MemberLost(Event, frozen=True, kw_only=True):
     reason: str
 
 
+class TrainerLost(Event, frozen=True, kw_only=True):
+    """The controller tells the others not to wait for this trainer. ``reason``: ended or silent."""
+
+    name: str
+    member_incarnation: int
+    reason: str
+
+
 class AttachFailed(Event, frozen=True, kw_only=True):
     """No trainer could be started in this life of a member. ``retry_in_s`` null: given up."""
 

@@ -59,6 +59,8 @@ class Progress:
                 return f"{who} ready (import {boot['import']:.1f} s, build {boot['build']:.1f} s)"
             case "member_lost":
                 return f"{event['name']}#{event['member_incarnation']} lost: {event['reason']}"
+            case "trainer_lost":
+                return f"{event['name']}#{event['member_incarnation']} {event['reason']}, nobody waits for it"
             case "attach_failed":
                 return f"{event['name']}#{event['member_incarnation']} not started: {event['error']}"
             case "heal_ended":

@@ -320,6 +320,14 @@ class MemberLost(Event, frozen=True, kw_only=True):
     reason: str
 
 
+class TrainerLost(Event, frozen=True, kw_only=True):
+    """The controller told the others not to wait for a trainer, because it had ended or was silent."""
+
+    name: str
+    member_incarnation: int
+    reason: str
+
+
 class AttachFailed(Event, frozen=True, kw_only=True):
     """`retry_in_s` None: the controller gave this incarnation up."""
 
@@ -374,6 +382,7 @@ AnyEvent = (
     | MemberAttached
     | TrainerSpawned
     | MemberLost
+    | TrainerLost
     | AttachFailed
     | ControllerFinished
     | Unknown

@@ -34,6 +34,7 @@ FromMember = (
     | events.MemberAttached
     | events.TrainerSpawned
     | events.MemberLost
+    | events.TrainerLost
     | events.AttachFailed
     | events.ControllerFinished
 )

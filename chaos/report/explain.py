@@ -37,6 +37,7 @@ from chaos.model.events import (
     SafetyBroken,
     Step,
     TrainerFailed,
+    TrainerLost,
     TrainerStarted,
     Unknown,
 )
@@ -192,7 +193,7 @@ class Account:
             yield Line(found[NEWS_MAX].t_s, f"{counted(more.total(), 'more event')} of this kind followed: {who}.")
 
     def _is_surprise(self, event: AnyEvent) -> bool:
-        """A death or a birth that no fault and no end of the run explains; trouble of the run itself."""
+        """A death, a birth or a loss that no fault and no end of the run explains; trouble of the run itself."""
         if isinstance(event, PhaseFailed | InjectionFailed | RevertFailed | FaultMissed | SafetyBroken):
             return True
         if event.t_s >= min(self._past.drain_s, self._past.finished_s) or isinstance(event, _PLACES):
@@ -201,7 +202,7 @@ class Account:
             return True
         if isinstance(event, MemberStarted | TrainerStarted) and event.incarnation <= 1:
             return False
-        return not self._aimed(event.member, event.t_s)
+        return not self._aimed(event.name if isinstance(event, TrainerLost) else event.member, event.t_s)
 
     def _end(self) -> Iterator[Line]:
         past = self._past
@@ -329,6 +330,7 @@ _NEWS = (
     MemberStarted,
     TrainerStarted,
     TrainerFailed,
+    TrainerLost,
     PhaseFailed,
     InjectionFailed,
     RevertFailed,

@@ -34,6 +34,7 @@ from chaos.model.events import (
     RunStarted,
     SafetyBroken,
     TrainerFailed,
+    TrainerLost,
     TrainerStarted,
     Unknown,
 )
@@ -115,6 +116,8 @@ def told(event: AnyEvent) -> str | None:
             return f"{member} is built and about to train"
         case TrainerFailed(member=member, error=error):
             return f"{member} failed: {error}"
+        case TrainerLost(name=name, reason=reason):
+            return f"{name} {'ended' if reason == 'ended' else 'was silent'}, the others were told not to wait for it"
         case HealEnded(member=member, step=step, source=source):
             return f"{member} healed to step {step} from {source}"
         case EventsLost(member=member, reason=reason, count=count):

@@ -24,6 +24,7 @@ import msgspec
 
 from chaos import journal
 from chaos.check import PLAN, check
+from chaos.model.events import MemberLost, TrainerLost
 from chaos.model.history import History
 from chaos.model.lives import Hit
 from chaos.model.past import Past
@@ -45,10 +46,12 @@ FAULTS: dict[str, dict[str, object]] = {
 }
 SAFE = ("same_state", "history_kept", "one_quorum", "data_once", "gradients_scaled")
 COLUMNS = (
-    "survivors_s", "failed_step_s", "requorum_s", "recovery_s", "respawn_s", "heal_s", "first_commit_s", "exit_s",
-    "restart_s", "boot_s", "join_s", "heal_wait_s", "transfer_s",
+    "known_s", "survivors_s", "failed_step_s", "requorum_s", "recovery_s", "respawn_s", "heal_s", "first_commit_s",
+    "exit_s", "restart_s", "boot_s", "join_s", "heal_wait_s", "transfer_s",
 )  # fmt: skip
 Row = dict[str, object]
+Loss = MemberLost | TrainerLost
+"""The controller's word that it knows."""
 
 
 def experiment(fault: str, profile: str, trials: int) -> dict[str, object]:
@@ -88,11 +91,25 @@ def rows(folder: Path) -> Iterator[Row]:
     """A row for each hit of a stored run."""
     plan = msgspec.json.decode((folder / PLAN).read_bytes(), type=Plan)
     history = History(plan.topology)
+    losses: list[Loss] = []
     for event in journal.Reading(folder / journal.NAME).events():
         history.apply(event)
+        if isinstance(event, Loss):
+            losses.append(event)
     unsafe = [one.monitor for one in check(folder).findings if one.monitor in SAFE and one.outcome is Outcome.FAIL]
     for hit in history.past.hits:
-        yield {"victim": hit.member, "unsafe": " ".join(unsafe), **measured(hit, history.past, plan.replicas())}
+        known_s = [loss.t_s for loss in losses if loss.name == hit.member and loss.t_s >= decided_s(hit)]
+        yield {
+            "victim": hit.member,
+            "unsafe": " ".join(unsafe),
+            "known_s": max(0.0, known_s[0] - hit.t_s) if known_s else None,
+            **measured(hit, history.past, plan.replicas()),
+        }
+
+
+def decided_s(hit: Hit) -> float:
+    """When the fault was decided upon; its effects may be seen before its proof."""
+    return hit.proofs[0].t_s - hit.proofs[0].latency_s
 
 
 def measured(hit: Hit, past: Past, replicas: tuple[str, ...]) -> dict[str, float | None]:
@@ -119,10 +136,10 @@ def table(found: list[Row]) -> Iterator[str]:
     groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in found:
         groups[str(row["profile"]), str(row["fault"])].append(row)
-    yield f"{'profile':10}{'fault':18}{'n':>3}  " + "".join(f"{name[:-2]:>16}" for name in COLUMNS[:7])
+    yield f"{'profile':10}{'fault':18}{'n':>3}  " + "".join(f"{name[:-2]:>16}" for name in COLUMNS[:8])
     for (profile, fault), group in groups.items():
         safe = [row for row in group if not row["unsafe"]]
-        cells = [spread([float(str(row[name])) for row in safe if row.get(name) is not None]) for name in COLUMNS[:7]]
+        cells = [spread([float(str(row[name])) for row in safe if row.get(name) is not None]) for name in COLUMNS[:8]]
         yield f"{profile:10}{fault:18}{len(safe):3}  " + "".join(f"{cell:>16}" for cell in cells)
         if len(safe) < len(group):
             yield f"  unsafe: {group[0]['unsafe']}"

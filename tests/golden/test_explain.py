@@ -95,6 +95,11 @@ def test_a_survivor_that_dies(tmp_path: Path) -> None:
     assert "no_collateral FAIL" in text
 
 
+def test_a_false_alarm_of_the_job_itself(tmp_path: Path) -> None:
+    text = broken("replica-lost", "taken_for_silent", tmp_path)
+    assert re.search(r"Not planned: replica-\d was silent, the others were told not to wait for it\.", text)
+
+
 def test_a_replica_that_stays_away(tmp_path: Path) -> None:
     text = broken("replica-lost", "victim_never_returns", tmp_path)
     assert "replica-2 did not come back before the end: no new life of it began." in text

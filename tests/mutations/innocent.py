@@ -191,6 +191,21 @@ def controller_hears_late_of_a_loss(scene: Scene) -> Run:
 
 
 @harmless
+def taken_for_silent(scene: Scene) -> Run:
+    """The controller found a trainer silent that went on, early in the run."""
+    step = scene.of(events.Step)[0]
+    told = events.TrainerLost(
+        t_s=step.t_s,
+        member="controller",
+        incarnation=1,
+        name=step.member,
+        member_incarnation=step.incarnation,
+        reason="silent",
+    )
+    return scene.inserted(step, told)
+
+
+@harmless
 def attached_at_the_second_try(scene: Scene) -> Run:
     """The controller could not reach a member at once."""
     attached = scene.any_of(scene.of(events.MemberAttached))

@@ -282,6 +282,8 @@ async def test_a_dead_trainer_is_told_to_its_peers_and_its_member_lives_on() -> 
         trainer.say(beat("replica-0:a"))
         await trainer.close()
         assert await peer.hear() == announce.Lost(replica_id="replica-0:a")
+        lost = await job.until(events.TrainerLost)
+        assert (lost.name, lost.member_incarnation, lost.reason) == ("replica-0", 1, "ended")
         follower = await job.trainer("replica-0")
         follower.say(beat("replica-0:b"))
         await follower.close()
@@ -316,6 +318,9 @@ async def test_a_silent_trainer_is_told_to_its_peers_and_the_member_of_a_hung_on
         assert {await hung.hear(), await peer.hear()} == {
             announce.Lost(replica_id="replica-1:a"), announce.Lost(replica_id="replica-0:a")
         }  # fmt: skip
+        await job.until(events.TrainerLost, 2)
+        told = {(event.name, event.reason) for event in job.seen if isinstance(event, events.TrainerLost)}
+        assert told == {("replica-0", "silent"), ("replica-1", "silent")}
 
 
 BY_MONARCH = msgspec.structs.replace(SETTINGS, detection="monarch", respawn="pod")

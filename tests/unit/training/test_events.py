@@ -13,8 +13,8 @@ from training import events
 
 KINDS = {
     "trainer_started", "quorum", "heal_started", "heal_ended", "heal_served", "step", "trainer_finished",
-    "trainer_failed", "controller_started", "member_attached", "trainer_spawned", "member_lost", "attach_failed",
-    "controller_finished", "lighthouse_started", "fault_point_hit",
+    "trainer_failed", "controller_started", "member_attached", "trainer_spawned", "member_lost", "trainer_lost",
+    "attach_failed", "controller_finished", "lighthouse_started", "fault_point_hit",
 }  # fmt: skip
 
 
