@@ -37,6 +37,7 @@ HELLO_TIMEOUT_S = 5.0
 ASK_TIMEOUT_S = 2.0
 STOP_MARGIN_STEPS = 2  # that the fastest trainer is ahead of the others, or of our word, at most
 ATTACH_BACKOFF_S_MAX = 8.0
+VOUCHES_PER_TIMEOUT = 3
 
 log = logging.getLogger(__name__)
 
@@ -45,11 +46,19 @@ class Controller:
     """All lives of a job, and when it is over."""
 
     def __init__(
-        self, job: Job, *, monarch: hosts.Hosts, lighthouse_address: str | None, emit: Callable[[events.Event], None]
+        self,
+        job: Job,
+        *,
+        monarch: hosts.Hosts,
+        lighthouse_address: str | None,
+        vouch: Callable[[list[str]], object],
+        emit: Callable[[events.Event], None],
     ) -> None:
+        """``vouch`` tells the lighthouse who lives; it may block for a while."""
         self._job = job
         self._monarch = monarch
         self._lighthouse = lighthouse_address
+        self._vouch = vouch
         self._by_connection = job.settings.detection == "connection"
         self._succeeded = job.settings.respawn != "pod"
         self._watch = Watch(job.settings.silence_s, job.settings.hang_s)
@@ -81,6 +90,8 @@ class Controller:
                     limit=announce.LINE_BYTES_MAX,
                 )
                 tasks.create_task(self._look())
+                if self._job.settings.silence_s:
+                    tasks.create_task(self._vouch_for_the_living())
                 with contextlib.closing(server):
                     self._emit(events.ControllerStarted(replicas=self._job.replicas))
                     log.info("controller at %s, %d replicas expected", bind, self._job.replicas)
@@ -243,6 +254,17 @@ class Controller:
                     log.warning("%s is hung: its peers wait, and it did nothing for %.1f s", life.tag, idle_s)
                     life.dismiss(f"trainer hung: nothing done for {idle_s:.1f} s while peers wait")
 
+    async def _vouch_for_the_living(self) -> None:
+        """Keep those in the quorum whose heartbeats stop for a moment that is too short to be a silence, for ever.
+
+        The lighthouse need not wait longer for the dead, who are known here at once.
+        """
+        while True:
+            await asyncio.sleep(self._job.settings.heartbeat_timeout_ms / 1000 / VOUCHES_PER_TIMEOUT)
+            there = self._watch.alive(time.monotonic())
+            living = [replica_id for (name, _), replica_id in there if name not in self._finished]
+            await asyncio.to_thread(self._vouch, living)
+
     def _tell_lost(self, lost: tuple[str, int], replica_id: str, reason: str) -> None:
         """Have the others give up the exchange in which they may wait for it."""
         name, incarnation = lost
@@ -341,10 +363,14 @@ def main(*, name: str, incarnation: int, bind: str, lighthouse_address: str | No
     beside = None
     if lighthouse_address is None:
         beside = lighthouse.start(f"{host}:{LIGHTHOUSE_PORT}", job.min_replicas, job.settings)
+    address = lighthouse_address or f"{host}:{LIGHTHOUSE_PORT}"
+    voucher = lighthouse.Voucher(f"http://{address}", job.settings)
 
     async def whole() -> None:
         monarch = hosts.MonarchHosts(host)
-        controller = Controller(job, monarch=monarch, lighthouse_address=lighthouse_address, emit=writer.emit)
+        controller = Controller(
+            job, monarch=monarch, lighthouse_address=lighthouse_address, vouch=voucher.vouch, emit=writer.emit
+        )
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, controller.stop)
         await controller.run(bind)

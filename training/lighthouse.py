@@ -7,6 +7,8 @@ tenth of a second after its death. A new lighthouse counts quorums from 1 again 
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterable
+from datetime import timedelta
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 from typing import Any
@@ -24,6 +26,26 @@ def start(bind: str, min_replicas: int, settings: Settings) -> Any:
         quorum_tick_ms=settings.quorum_tick_ms,
         heartbeat_timeout_ms=settings.heartbeat_timeout_ms,
     )
+
+
+class Voucher:
+    """Beats to a lighthouse for replicas whose own heartbeats may be late. It need not be there yet, or always."""
+
+    def __init__(self, address: str, settings: Settings) -> None:
+        self._address = address
+        self._timeout = timedelta(milliseconds=settings.heartbeat_timeout_ms)
+        self._client: Any = None
+
+    def vouch(self, replica_ids: Iterable[str]) -> bool:
+        """Say that these live; whether the lighthouse heard it. Blocks for a heartbeat timeout each, at most."""
+        try:
+            if self._client is None:
+                self._client = _torchft_extension().LighthouseClient(self._address, self._timeout)
+            for replica_id in replica_ids:
+                self._client.heartbeat(replica_id, self._timeout)
+        except (RuntimeError, TimeoutError):  # of the two TorchFT raises either, by how it was not heard
+            return False
+        return True
 
 
 def main(*, name: str, incarnation: int, bind: str, events_path: str, min_replicas: int, settings: Settings) -> None:

@@ -28,7 +28,8 @@ class Timer(msgspec.Struct, frozen=True):
 TIMERS = {
     "heartbeat_timeout_ms": Timer(
         5000, lambda step_s: 400 if step_s < 1 else 1000,
-        "four heartbeats of TorchFT's own thread, which no busy Python stops; shorter, a busy machine loses members",
+        "four heartbeats of TorchFT's own thread; the controller, which knows the dead, vouches for who only stands "
+        "for less than silence_s; without a controller a busy machine loses members",
     ),
     "quorum_tick_ms": Timer(100, lambda _: 20, "up to one tick is added to every quorum; shorter only costs CPU"),
     "join_timeout_ms": Timer(

@@ -1,4 +1,4 @@
-"""What the controller makes of the beats of trainers: who is silent, and who keeps its peers waiting.
+"""What the controller makes of the beats of trainers: who lives, who is silent, and who keeps its peers waiting.
 
 A silent trainer may be frozen, cut off or dead; whichever it is, its peers need not wait for it in the exchange that
 they are in. One that beats and does nothing while a peer of its group waits is hung. The lighthouse knows nothing of
@@ -55,6 +55,16 @@ class Watch:
                 known.at_s += late_s
             if not known.silent and now_s - known.at_s > self._silence_s:
                 known.silent = True
+                yield key, known.beat.replica_id
+
+    def alive(self, now_s: float) -> Iterator[tuple[Key, str]]:
+        """Those of a quorum who were heard of lately, and what they are to TorchFT.
+
+        Not who has waited for longer than a silence: it may be cut off from whom it asks.
+        """
+        for key, known in self._heard.items():
+            stuck = known.beat.waits and known.beat.for_s > self._silence_s
+            if known.beat.quorum_id >= 0 and not stuck and now_s - known.at_s <= self._silence_s:
                 yield key, known.beat.replica_id
 
     def hung(self) -> Iterator[tuple[Key, float]]:

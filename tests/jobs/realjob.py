@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,6 +18,7 @@ from typing import Any
 import pytest
 
 from training import process
+from training.faultpoints import SOCKET, TTL_S_MAX
 from training.progress import EventFiles, Progress
 
 WAIT_S_MAX = 150.0
@@ -121,3 +124,29 @@ def running(folder: Path, *options: str) -> Iterator[Run]:
         yield job
     finally:
         job.end()
+
+
+@contextmanager
+def ordered(job: Run, member: str, point: str, action: str, **fields: Any) -> Iterator[str]:
+    """The id of an order that is armed meanwhile; the tests are done with it within its first time."""
+    order = f"{member}.{point}.{action}"
+    arm = {"do": "arm", "order": order, "ttl_s": TTL_S_MAX, "point": point, "action": action, **fields}
+    assert ask(job, member, arm) == {"ok": True, "hits": 0}
+    yield order
+    ask(job, member, {"do": "disarm", "order": order})
+
+
+def ask(job: Run, member: str, request: dict[str, Any]) -> Any:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(WAIT_S_MAX)
+        folder = os.open(job.out / "scratch" / member, os.O_PATH)
+        connection.connect(f"/proc/self/fd/{folder}/{SOCKET}")
+        os.close(folder)
+        connection.sendall(json.dumps(request).encode() + b"\n")
+        with connection.makefile("rb") as lines:
+            return json.loads(lines.readline())
+
+
+def hit(job: Run, order: str) -> Event:
+    """The first time that an order struck."""
+    return job.until(lambda event: event["kind"] == "fault_point_hit" and event["order"] == order)

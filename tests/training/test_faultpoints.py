@@ -5,18 +5,12 @@ One job for all: the tests stand in the order in which they harm it, and the las
 
 from __future__ import annotations
 
-import json
-import os
-import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
 
 import pytest
-from realjob import WAIT_S_MAX, Event, Run, running
+from realjob import Event, Run, hit, ordered, running
 
 from training.checkpoints import Checkpoints
-from training.faultpoints import SOCKET, TTL_S_MAX
 
 JOB = ("--replicas", "3", "--steps", "5000", "--set", "warmup_steps=500", "--set", "checkpoint_every=4")
 JOB += ("--set", "silence_s=0", "--set", "hang_s=0")  # what TorchFT makes of each, without the controller's help
@@ -29,32 +23,6 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         for member in MEMBERS:
             run.until(lambda event, member=member: full_step(event, member, above=0))
         yield run
-
-
-@contextmanager
-def ordered(job: Run, member: str, point: str, action: str, **fields: Any) -> Iterator[str]:
-    """The id of an order that is armed meanwhile; the tests are done with it within its first time."""
-    order = f"{member}.{point}.{action}"
-    arm = {"do": "arm", "order": order, "ttl_s": TTL_S_MAX, "point": point, "action": action, **fields}
-    assert ask(job, member, arm) == {"ok": True, "hits": 0}
-    yield order
-    ask(job, member, {"do": "disarm", "order": order})
-
-
-def ask(job: Run, member: str, request: dict[str, Any]) -> Any:
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(WAIT_S_MAX)
-        folder = os.open(job.out / "scratch" / member, os.O_PATH)
-        connection.connect(f"/proc/self/fd/{folder}/{SOCKET}")
-        os.close(folder)
-        connection.sendall(json.dumps(request).encode() + b"\n")
-        with connection.makefile("rb") as lines:
-            return json.loads(lines.readline())
-
-
-def hit(job: Run, order: str) -> Event:
-    """The first time that an order struck."""
-    return job.until(lambda event: event["kind"] == "fault_point_hit" and event["order"] == order)
 
 
 def tried(job: Run, struck: Event, member: str | None = None) -> Event:

@@ -6,11 +6,12 @@ import contextlib
 import os
 import select
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from realjob import WAIT_S_MAX, Event, Run, running
+from realjob import WAIT_S_MAX, Event, Run, hit, ordered, running
 
 from training import process
 
@@ -89,6 +90,22 @@ def test_nobody_waits_for_a_frozen_trainer_which_goes_on_when_it_can(run: Callab
     assert not any("imeout" in (event["error"] or "") for event in job.steps(committed=False))
     assert job.stop() == 0
     assert job.progress().differing_steps() == []
+
+
+def test_a_trainer_that_stands_for_a_moment_costs_no_new_quorum(run: Callable[..., Run]) -> None:
+    """For longer than the lighthouse waits for heartbeats, and shorter than a silence."""
+    job = run("--replicas", "3", "--steps", "2000", "--set", "heartbeat_timeout_ms=400", "--set", "silence_s=20")
+    born = until_built(job, "replica-1", {"mono_s": 0.0})
+    before = job.until(lambda event: is_of(event, "step", "replica-1", born) and event["participants"] == 3)
+    with ordered(job, "replica-1", "after_commit", "pause", times=1) as order:  # its peers ask for a quorum meanwhile
+        hit(job, order)
+        os.kill(born["pid"], signal.SIGSTOP)
+        time.sleep(1.2)
+        os.kill(born["pid"], signal.SIGCONT)
+    resumed = {"mono_s": time.monotonic()}
+    for member in ("replica-0", "replica-1", "replica-2"):
+        assert until_back(job, member, resumed)["quorum_id"] == before["quorum_id"]
+    assert job.stop() == 0
 
 
 def test_a_job_ends_by_itself_with_one_history(run: Callable[..., Run]) -> None:

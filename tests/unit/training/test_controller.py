@@ -89,15 +89,28 @@ class RunningJob:
     def __init__(self, job: Job) -> None:
         self.monarch = StandIn()
         self.seen: list[events.Event] = []
+        self.vouched: list[tuple[str, ...]] = []
         self._news = asyncio.Event()
         self._peers: list[Peer] = []
         self._address = ("127.0.0.1", free_port("127.0.0.1"))
-        self.controller = Controller(job, monarch=self.monarch, lighthouse_address="lh:1", emit=self._emit)
+        self.controller = Controller(
+            job, monarch=self.monarch, lighthouse_address="lh:1", vouch=self._vouch, emit=self._emit
+        )
         self.over = asyncio.ensure_future(self.controller.run(f"{self._address[0]}:{self._address[1]}"))
 
     def _emit(self, event: events.Event) -> None:
         self.seen.append(event)
         self._news.set()
+
+    def _vouch(self, replica_ids: list[str]) -> None:
+        """On another thread."""
+        self.vouched.append(tuple(sorted(replica_ids)))
+
+    async def vouches(self, *replica_ids: str) -> None:
+        """Until the controller says again that these live, and no others."""
+        said = len(self.vouched)
+        while replica_ids not in self.vouched[said:]:
+            await asyncio.sleep(0.01)
 
     async def until(self, kind: type[events.Event], count: int = 1) -> Any:
         """The ``count``-th event of a kind, as soon as it is there."""
@@ -305,6 +318,26 @@ async def test_a_new_trainer_is_told_how_far_the_job_is_unless_history_may_begin
             follower.say(announce.Finished(reason="steps_reached"))
             told = announce.Made(step=2) if history == "kept" else None  # none is more than two updates ahead
             assert await follower.hear() == told
+
+
+@in_loop
+async def test_the_lighthouse_is_told_who_lives_until_it_ends_finishes_or_is_silent() -> None:
+    async with running(replicas=3, settings=msgspec.structs.replace(SETTINGS, silence_s=0.5)) as job:
+        dying, finishing, silent = [(await job.member(f"replica-{rank}"))[1] for rank in range(3)]
+        for trainer, replica_id in ((dying, "a"), (finishing, "b")):
+            trainer.say(beat(replica_id))
+        await job.vouches("a", "b")
+        silent.say(beat("c", for_s=0.6))
+        await dying.close()
+        await job.vouches("b")
+        finishing.say(beat("b"))
+        silent.say(beat("c"))
+        await job.vouches("b", "c")
+        await job.vouches()
+        finishing.say(announce.Finished(reason="steps_reached"))
+        finishing.say(beat("b"))
+        silent.say(beat("c"))
+        await job.vouches("c")
 
 
 @in_loop

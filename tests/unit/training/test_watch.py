@@ -42,6 +42,22 @@ def test_a_controller_that_was_away_takes_nobody_for_silent() -> None:
     assert list(watch.silent(30.0)) == [], "its own silence"
 
 
+def test_who_was_heard_of_lately_lives_unless_it_waits_for_long_or_never_was_in_a_quorum() -> None:
+    watch = Watch(1.0, 3.0)
+    for key, told in {
+        A: beat("replica-0", False, 9.0),
+        B: beat("replica-1", True, 0.9),
+        ("replica-2", 1): beat("replica-2", True, 1.1),
+        ("replica-3", 1): beat("replica-3", False, 0.0, quorum_id=-1),
+    }.items():
+        watch.heard(key, told, 5.0)
+    assert list(watch.alive(6.0)) == [(A, "replica-0:u"), (B, "replica-1:u")]
+    watch.heard(B, beat("replica-1", False, 0.0), 6.1)
+    assert list(watch.alive(6.2)) == [(B, "replica-1:u")]
+    watch.ended(B)
+    assert list(watch.alive(6.2)) == []
+
+
 def test_who_works_while_a_peer_waits_is_hung_once() -> None:
     watch = Watch(1.0, 3.0)
     watch.heard(A, beat("replica-0", False, 3.1), 0.0)
