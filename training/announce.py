@@ -68,6 +68,15 @@ class Beat(Message, frozen=True, kw_only=True, tag="beat"):
     step_s: float
 
 
+class Place(Message, frozen=True, kw_only=True, tag="place"):
+    """From a trainer, and to the next one of its member: how to go on reading this shard after ``read`` batches, all of
+    which the job has trained or passed over. ``state``: what TorchTitan's loader makes of its own, pickled.
+    """
+
+    read: int
+    state: bytes
+
+
 class At(Message, frozen=True, kw_only=True, tag="at"):
     """A trainer's answer to ``Ask``: the updates committed so far."""
 
@@ -116,8 +125,8 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     lighthouse: str
 
 
-FromMember = Worker | Trainer | Beat | At | Finished
-FromController = Exit | Lost | Ask | StopAfter | Made
+FromMember = Worker | Trainer | Beat | Place | At | Finished
+FromController = Exit | Lost | Ask | StopAfter | Made | Place
 _to_member = msgspec.json.Decoder(FromController)
 _to_controller = msgspec.json.Decoder(FromMember)
 

@@ -70,6 +70,7 @@ class Controller:
         self._steps: dict[str, int] = {}
         self._last_step: int | None = None
         self._made_step = 0
+        self._places: dict[str, announce.Place] = {}
         self._news = asyncio.Event()
         self._stop = asyncio.Event()
 
@@ -220,8 +221,11 @@ class Controller:
             life.trainer_came.set()
         if self._last_step is not None:
             line.send(announce.StopAfter(step=self._last_step))
-        if self._job.settings.history == "kept" and self._made_step > STOP_MARGIN_STEPS:
-            line.send(announce.Made(step=self._made_step - STOP_MARGIN_STEPS))
+        if self._job.settings.history == "kept":
+            if place := self._places.get(hello.name):
+                line.send(place)  # before it is told how far to read
+            if self._made_step > STOP_MARGIN_STEPS:
+                line.send(announce.Made(step=self._made_step - STOP_MARGIN_STEPS))
         try:
             while (message := await line.read()) is not None:
                 self._heard(key, message)
@@ -278,6 +282,11 @@ class Controller:
         if isinstance(message, announce.Beat):
             self._made_step = max(self._made_step, message.step)
             self._watch.heard(key, message, time.monotonic())
+            return
+        if isinstance(message, announce.Place):
+            known = self._places.get(name)
+            if known is None or message.read > known.read:
+                self._places[name] = message
             return
         if isinstance(message, announce.Finished):
             self._finished.add(name)

@@ -41,6 +41,7 @@ class Life:
         self._end = threading.Lock()
         self._stop_step: int | None = None
         self._made_step = 0
+        self._place: announce.Place | None = None
         hello = announce.Trainer(name=worker.name, incarnation=worker.incarnation, pid=os.getpid())
         self._link = announce.Link(worker.controller, lambda: hello, self._told)
 
@@ -76,12 +77,12 @@ class Life:
         self._trainer = trainer
         assert self._writer is not None
         points = self._take_orders()
-        trainer.manager.made_step = self._made_step
+        trainer.batches.known, trainer.manager.made_step = self._place, self._made_step
         if self._stop_step is not None:
             trainer.stop(self._stop_step)
         self._need_link()
         boot_s = {"import": imported - began, "build": time.monotonic() - imported}
-        trainer.run(self._writer, points, started=lambda: self._started(boot_s))
+        trainer.run(self._writer, points, started=lambda: self._started(boot_s), tell=self._link.send)
         del store
 
     def _appear(self) -> None:
@@ -163,6 +164,10 @@ class Life:
             case announce.Lost(replica_id=lost):
                 if self._trainer is not None:
                     self._trainer.manager.lose(lost)
+            case announce.Place():
+                self._place = message
+                if self._trainer is not None:
+                    self._trainer.batches.known = message
             case announce.Made(step=made):
                 self._made_step = made
                 if self._trainer is not None:

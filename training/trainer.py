@@ -3,7 +3,7 @@
 Step k is the k-th committed update. ``self.step`` of TorchTitan is kept at k while update k is tried, however often.
 The batch of update k on a shard depends on k and the shard only: a step that is not committed is tried again with the
 same batch, and what a dead replica's shard would have contributed while it was away is skipped, never made up later.
-A replica that comes back goes on at the job's step (it reads its shard forward to there). The model has no randomness
+A replica that comes back goes on at the job's step (``dataset.Batches``). The model has no randomness
 after its initial weights, which all replicas draw from one seed, so that no copy is needed at step 0.
 
 Not here: how a trainer process starts and ends (``actor``), what is trained (``recipes``).
@@ -25,10 +25,14 @@ from torchtitan.components.metrics import MetricsProcessor
 from torchtitan.experiments.torchft.trainer import FaultTolerantTrainer
 
 from training import digest, events, guard, harm, healing, process, state
+from training.announce import Place
 from training.checkpoints import Checkpoints, plain
+from training.dataset import Batches
 from training.faultpoints import FaultPoints, Ordered
 from training.manager import ReplicaManager
 from training.observe import Observer, Votes
+
+PLACE_EVERY_S = 5.0
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +73,9 @@ class ReplicaTrainer(FaultTolerantTrainer):  # type: ignore[misc]
         self._checkpoints: Checkpoints | None = None
         self._rate_used = 0.0
         self._batch = 0
+        self.batches = Batches(self.dataloader, super().batch_generator)
+        self._place: Place | None = None
+        self._place_due_s = 0.0
         self.optimizers.optimizers[0].register_step_pre_hook(self._note_rate)
         if config.non_finite == "discard":
             self.manager.set_check(self._finite)
@@ -110,8 +117,12 @@ class ReplicaTrainer(FaultTolerantTrainer):  # type: ignore[misc]
         for part in self.model_parts:
             part.zero_grad(set_to_none=True)
 
-    def run(self, writer: events.Writer, points: FaultPoints, started: Callable[[], None]) -> None:
-        """Train until all steps are committed or a stop was asked for. ``started`` is called when it is about to."""
+    def run(
+        self, writer: events.Writer, points: FaultPoints, started: Callable[[], None], tell: Callable[[Place], None]
+    ) -> None:
+        """Train until all steps are committed or a stop was asked for. ``started`` is called when it is about to;
+        ``tell`` is told now and then how to go on reading.
+        """
         self._points = points
         self.manager.set_points(points)
         if self.config.checkpoint_every:
@@ -121,6 +132,8 @@ class ReplicaTrainer(FaultTolerantTrainer):  # type: ignore[misc]
         self._observer = Observer(writer.emit, self._digest_now)
         self.manager.set_watch(self._observer)
         self._cache_state()
+        self._tell_place = tell
+        self.batches.at(self._wanted())  # before anybody waits
         started()
         self.manager.join()
         self.train()
@@ -135,17 +148,16 @@ class ReplicaTrainer(FaultTolerantTrainer):  # type: ignore[misc]
         stop_step = self.stop_step
         return committed < self.config.training.steps and (stop_step is None or committed < stop_step)
 
-    def batch_generator(self, data_iterable: Any) -> Iterator[Any]:
-        batches = super().batch_generator(data_iterable)
-        batch, number = next(batches), 0
+    def batch_generator(self, _: Any) -> Iterator[Any]:
         while True:
             self._points.at("in_dataload", self.manager.current_step() + 1)
-            wanted = self.manager.current_step()
-            while number < wanted:
-                batch, number = next(batches), number + 1
+            number, (inputs, labels) = self.batches.at(self._wanted())
             self._batch = number + 1
-            inputs, labels = batch
             yield dict(inputs), labels
+
+    def _wanted(self) -> int:
+        """The number of the next batch to train: not one of an update that the job has made."""
+        return int(max(self.manager.current_step(), self.manager.made_step))
 
     def train_step(self, data_iterator: Iterator[Any]) -> None:
         began, tokens_before = time.monotonic(), self.ntokens_seen
@@ -162,10 +174,17 @@ class ReplicaTrainer(FaultTolerantTrainer):  # type: ignore[misc]
         self.step = self.manager.current_step()
         self._cache_state()
         self._write_checkpoint(committed)
+        if self._place is not None and committed >= self._place.read:
+            self._tell_place(self._place)
+            self._place = None
 
     def forward_backward_step(self, **batch: Any) -> torch.Tensor:
         self._points.at("in_forward", self.manager.current_step() + 1)
         loss: torch.Tensor = super().forward_backward_step(**batch)
+        if self._place is None and time.monotonic() > self._place_due_s:
+            self._place = self.batches.place()
+            self._place_due_s = time.monotonic() + PLACE_EVERY_S
+        self.batches.read_ahead()  # while a GPU is busy, and waits for nothing
         return loss
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -321,6 +321,20 @@ async def test_a_new_trainer_is_told_how_far_the_job_is_unless_history_may_begin
 
 
 @in_loop
+async def test_a_new_trainer_is_told_how_to_go_on_reading_unless_history_may_begin_again() -> None:
+    for history in ("kept", "restart"):
+        async with running(settings=msgspec.structs.replace(SETTINGS, history=history)) as job:
+            _, trainer = await job.member()
+            for read in (1, 700, 2):  # the last as by one that has just come back
+                trainer.say(announce.Place(read=read, state=b"%d" % read))
+            await trainer.close()
+            follower = await job.trainer()
+            follower.say(announce.Finished(reason="steps_reached"))
+            told = announce.Place(read=700, state=b"700") if history == "kept" else None
+            assert await follower.hear() == told
+
+
+@in_loop
 async def test_the_lighthouse_is_told_who_lives_until_it_ends_finishes_or_is_silent() -> None:
     async with running(replicas=3, settings=msgspec.structs.replace(SETTINGS, silence_s=0.5)) as job:
         dying, finishing, silent = [(await job.member(f"replica-{rank}"))[1] for rank in range(3)]
