@@ -1,6 +1,6 @@
 """How fast a job recovers: for each profile and fault so many trials in one run, every phase of each.
 
-    python -m tests.benchmarks.recovery [--profile NAME ...] [--fault NAME ...] [--trials 10] [--csv FILE]
+    python -m tests.benchmarks.recovery [--profile NAME ...] [--fault NAME ...] [--trials 10] [--pause-s N] [--csv FILE]
 
 Run by hand on a quiet machine, from the repository's root; the load is in each row. Profiles: `upstream`, `tuned`, and
 `standby`, which is tuned with a stand-in built. A fault comes as often as trials are asked for, with a pause that lets
@@ -54,10 +54,9 @@ Loss = MemberLost | TrainerLost
 """The controller's word that it knows."""
 
 
-def experiment(fault: str, profile: str, trials: int) -> dict[str, object]:
+def experiment(fault: str, profile: str, trials: int, pause_s: float) -> dict[str, object]:
     """One run with all trials of a fault under a profile."""
     kind, one = fault.partition(" ")[0], FAULTS[fault]
-    pause_s = PAUSE_S[profile]
     repeat = {"repeat": {"count": trials, "period_s": pause_s}} if trials > 1 else {}
     return {
         "name": f"recovery-{kind.replace('.', '-')}-{profile}",
@@ -157,13 +156,15 @@ def main() -> None:
     parser.add_argument("--profile", nargs="+", choices=SETTINGS, default=list(SETTINGS))
     parser.add_argument("--fault", nargs="+", choices=FAULTS, default=list(FAULTS))
     parser.add_argument("--trials", type=int, default=10)
+    parser.add_argument("--pause-s", type=float, help="between two trials, longer than any victim is away")
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--csv", type=Path)
     args = parser.parse_args()
     found: list[Row] = []
     for profile in args.profile:
         for fault in args.fault:
-            folder = run(experiment(fault, profile, args.trials), args.runs)
+            pause_s = args.pause_s or PAUSE_S[profile]
+            folder = run(experiment(fault, profile, args.trials, pause_s), args.runs)
             load = os.getloadavg()[1]
             found += [{"profile": profile, "fault": fault, "load": load, **row} for row in rows(folder)]
     if args.csv:
