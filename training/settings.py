@@ -85,7 +85,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = "tuned"
     process_group_timeout_s: Annotated[float, Meta(gt=0, description="longest wait in one gradient exchange")] = 5.0
     quorum_timeout_s: Annotated[float, Meta(gt=0, description="longest wait for one quorum")] = 60.0
-    quorum_retries: Annotated[int, Meta(ge=0, description="further quorum attempts when the lighthouse is away")] = 20
+    quorum_retries: Annotated[int, Meta(ge=0, description="further quorum attempts when the lighthouse is away")] = 239
     connect_timeout_s: Annotated[
         float, Meta(gt=0, description="longest wait for a connection to lighthouse or peer")
     ] = 10.0

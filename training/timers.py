@@ -45,7 +45,12 @@ TIMERS = {
         lambda step_s: 60.0 if step_s < 1 else 600 * step_s,
         "outlives every wait inside it; longer, an error is told later",
     ),
-    "quorum_retries": Timer(0, lambda _: 20, "a request that a dying lighthouse took with it is made again"),
+    "quorum_retries": Timer(
+        0,
+        lambda step_s: round((60 if step_s < 1 else 600 * step_s) / 0.25) - 1,
+        "a request that a dying lighthouse took with it is made again; TorchFT pauses for quorum_timeout_s by their "
+        "number, here 0.25 s, and what a lighthouse that stays away costs is quorum_timeout_s all the same",
+    ),
     "connect_timeout_s": Timer(60.0, lambda _: 10.0, "a peer that answers does so at once; a slow name server may not"),
     "heal_timeout_s": Timer(
         60.0, lambda step_s: 30.0 if step_s < 1 else 600 * step_s,
