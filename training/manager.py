@@ -7,6 +7,7 @@ Not here: what state is handed out, and how a manager is made (``healing``); who
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Protocol
@@ -25,6 +26,7 @@ from training.waits import Waits
 # What replaces a replica's own gradient; one that heals has none.
 HARMS = {"nan": harm.put_nan, "flip_gradient": harm.flip_gradient}
 NO_QUORUM = -1
+LIGHTHOUSE_RETRY_S = 0.25
 
 
 class Watch(Protocol):
@@ -131,9 +133,18 @@ class LateServer:
     def address(self) -> str:
         return ""
 
-    def start(self, connect_timeout: timedelta) -> Any:
-        """Begin to beat; gives a client, which reaches it whether or not this machine has a network."""
-        self._server = torchft.manager.ManagerServer(**self._arguments)
+    def start(self, connect_timeout: timedelta, patience: timedelta) -> Any:
+        """Begin to beat, as soon as the lighthouse is there; gives a client, which reaches the server whether or not
+        this machine has a network. Raises what TorchFT does when there is no lighthouse for so long.
+        """
+        until_s = time.monotonic() + patience.total_seconds()
+        while self._server is None:
+            try:
+                self._server = torchft.manager.ManagerServer(**self._arguments)
+            except (RuntimeError, TimeoutError):
+                if time.monotonic() > until_s:
+                    raise
+                time.sleep(LIGHTHOUSE_RETRY_S)
         port = urlsplit(self._server.address()).port
         return torchft.manager.ManagerClient(f"http://127.0.0.1:{port}", connect_timeout=connect_timeout)
 
@@ -169,7 +180,7 @@ class ReplicaManager(torchft.Manager):  # type: ignore[misc]
     def join(self) -> None:
         """Be a replica of the job from now on. Main thread, once, when training can begin at once."""
         assert self._manager is not None
-        self._client: Any = WatchedClient(self._manager.start(self._connect_timeout), self)
+        self._client: Any = WatchedClient(self._manager.start(self._connect_timeout, self._quorum_timeout), self)
 
     def lose(self, replica_id: str) -> None:
         """Wait no longer for a replica in the present group; the next one may do without it. From any thread."""

@@ -88,7 +88,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     quorum_retries: Annotated[int, Meta(ge=0, description="further quorum attempts when the lighthouse is away")] = 239
     connect_timeout_s: Annotated[
         float, Meta(gt=0, description="longest wait for a connection to lighthouse or peer")
-    ] = 10.0
+    ] = 2.0
     heal_timeout_s: Annotated[
         float, Meta(gt=0, description="longest wait for a peer's state and for a commit vote")
     ] = 30.0

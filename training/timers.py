@@ -51,7 +51,11 @@ TIMERS = {
         "a request that a dying lighthouse took with it is made again; TorchFT pauses for quorum_timeout_s by their "
         "number, here 0.25 s, and what a lighthouse that stays away costs is quorum_timeout_s all the same",
     ),
-    "connect_timeout_s": Timer(60.0, lambda _: 10.0, "a peer that answers does so at once; a slow name server may not"),
+    "connect_timeout_s": Timer(
+        60.0, lambda _: 2.0,
+        "who connects to where a lighthouse was before its restart is heard of no more, nor of others, for so long; "
+        "shorter, a slow name server is given up, and asked again",
+    ),
     "heal_timeout_s": Timer(
         60.0, lambda step_s: 30.0 if step_s < 1 else 600 * step_s,
         "a donor may die within it, and all wait; shorter, a large state never arrives",

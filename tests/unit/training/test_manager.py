@@ -30,11 +30,11 @@ SOON_S = 10.0
 class Replica:
     """A manager and the thread that it belongs to."""
 
-    def __init__(self, name: str, address: str, host: str = HOST) -> None:
+    def __init__(self, name: str, address: str, host: str = HOST, connect: timedelta = EXCHANGE) -> None:
         self._thread = ThreadPoolExecutor(1)
-        self.manager: ReplicaManager = self.do(lambda: self._build(name, address, host)).result()
+        self.manager: ReplicaManager = self.do(lambda: self._build(name, address, host, connect)).result()
 
-    def _build(self, name: str, address: str, host: str) -> ReplicaManager:
+    def _build(self, name: str, address: str, host: str, connect: timedelta) -> ReplicaManager:
         self._store = TCPStore(HOST, 0, is_master=True, wait_for_workers=False, multi_tenant=True)
         waits = Waits()
         manager = ReplicaManager(
@@ -49,7 +49,7 @@ class Replica:
             timeout=EXCHANGE,
             quorum_timeout=EXCHANGE,
             quorum_retries=20,
-            connect_timeout=EXCHANGE,
+            connect_timeout=connect,
             rank=0,
             world_size=1,
             store_addr=HOST,
@@ -221,6 +221,16 @@ def test_a_lighthouse_that_counts_from_one_again_leads_nobody_to_where_others_me
         tries = [one.do(one.step) for one in (first, third)]
         assert [one.result(SOON_S) for one in tries] == [True, True]
     third.close()
+
+
+def test_one_that_joins_while_the_lighthouse_is_away_waits_for_it(house: Lighthouse) -> None:
+    house.close()
+    with ThreadPoolExecutor(1) as pool:
+        joining = pool.submit(Replica, "replica-0", house.address, connect=timedelta(milliseconds=100))
+        with pytest.raises(TimeoutError):
+            joining.result(1.0)
+        house.restart()
+        joining.result(SOON_S).close()
 
 
 def test_one_that_the_others_left_behind_meets_them_anew_under_the_number_they_had(house, pair) -> None:
