@@ -81,6 +81,7 @@ class Life:
         if self._stop_step is not None:
             trainer.stop(self._stop_step)
         self._need_link()
+        gc.freeze()  # or TorchTitan's first collection goes through all that was imported and built, and a step waits
         boot_s = {"import": imported - began, "build": time.monotonic() - imported}
         trainer.run(self._writer, points, started=lambda: self._started(boot_s), tell=self._link.send)
         del store
