@@ -17,7 +17,8 @@ import statistics
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -26,7 +27,7 @@ from chaos import journal
 from chaos.check import PLAN, check
 from chaos.model.events import MemberLost, TrainerLost
 from chaos.model.history import History
-from chaos.model.lives import Hit
+from chaos.model.lives import Hit, Life
 from chaos.model.past import Past
 from chaos.model.plan import Plan
 from chaos.model.recovery import survival, way_back
@@ -46,8 +47,8 @@ FAULTS: dict[str, dict[str, object]] = {
 }
 SAFE = ("same_state", "history_kept", "one_quorum", "data_once", "gradients_scaled")
 COLUMNS = (
-    "known_s", "survivors_s", "failed_step_s", "requorum_s", "recovery_s", "respawn_s", "heal_s", "first_commit_s",
-    "exit_s", "restart_s", "boot_s", "join_s", "heal_wait_s", "transfer_s",
+    "known_s", "survivors_s", "stood_s", "failed_step_s", "requorum_s", "recovery_s", "respawn_s", "heal_s",
+    "first_commit_s", "exit_s", "restart_s", "boot_s", "join_s", "heal_wait_s", "transfer_s",
 )  # fmt: skip
 Row = dict[str, object]
 Loss = MemberLost | TrainerLost
@@ -96,13 +97,15 @@ def rows(folder: Path) -> Iterator[Row]:
         if isinstance(event, Loss):
             losses.append(event)
     unsafe = [one.monitor for one in check(folder).findings if one.monitor in SAFE and one.outcome is Outcome.FAIL]
-    for hit in history.past.hits:
+    hits = sorted(history.past.hits, key=lambda hit: hit.t_s)
+    ends_s = [*(hit.t_s for hit in hits[1:]), history.now_s]
+    for hit, end_s in zip(hits, ends_s, strict=False):
         known_s = [loss.t_s for loss in losses if loss.name == hit.member and loss.t_s >= decided_s(hit)]
         yield {
             "victim": hit.member,
             "unsafe": " ".join(unsafe),
             "known_s": max(0.0, known_s[0] - hit.t_s) if known_s else None,
-            **measured(hit, history.past, plan.replicas()),
+            **measured(hit, end_s, history.past, plan.replicas()),
         }
 
 
@@ -111,8 +114,10 @@ def decided_s(hit: Hit) -> float:
     return hit.proofs[0].t_s - hit.proofs[0].latency_s
 
 
-def measured(hit: Hit, past: Past, replicas: tuple[str, ...]) -> dict[str, float | None]:
-    """The phases of one trial. `survivors_s` is until the last of the others has committed again."""
+def measured(hit: Hit, end_s: float, past: Past, replicas: tuple[str, ...]) -> dict[str, float | None]:
+    """The phases of one trial. `survivors_s` is until the last of the others has committed again, which may be a step
+    that was nearly done; `stood_s` the longest that one of them was without a commit before the next trial.
+    """
     others = [name for name in replicas if name != hit.member]
     commits = [past.timeline(name).split(hit.t_s)[1] for name in others]
     last_s = max((commit.t_s for commit in commits if commit), default=hit.t_s)
@@ -124,10 +129,17 @@ def measured(hit: Hit, past: Past, replicas: tuple[str, ...]) -> dict[str, float
         phases = back.phases() if back else {}
     return {
         "survivors_s": last_s - hit.t_s if all(commits) else None,
+        "stood_s": max(longest_gap_s(past.lives[name], hit.t_s, end_s) for name in others),
         "failed_step_s": signs.failed_step_s,
         "requorum_s": signs.requorum_s,
         **phases,
     }
+
+
+def longest_gap_s(lives: Sequence[Life], since_s: float, until_s: float) -> float:
+    """Between two commits of a member, of which the later one is of this time."""
+    times_s = sorted(commit.t_s for life in lives for commit in life.commits_within(0.0, until_s))
+    return max((later - one for one, later in pairwise(times_s) if later >= since_s), default=0.0)
 
 
 def table(found: list[Row]) -> Iterator[str]:
@@ -135,10 +147,10 @@ def table(found: list[Row]) -> Iterator[str]:
     groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in found:
         groups[str(row["profile"]), str(row["fault"])].append(row)
-    yield f"{'profile':10}{'fault':18}{'n':>3}  " + "".join(f"{name[:-2]:>16}" for name in COLUMNS[:8])
+    yield f"{'profile':10}{'fault':18}{'n':>3}  " + "".join(f"{name[:-2]:>16}" for name in COLUMNS[:9])
     for (profile, fault), group in groups.items():
         safe = [row for row in group if not row["unsafe"]]
-        cells = [spread([float(str(row[name])) for row in safe if row.get(name) is not None]) for name in COLUMNS[:8]]
+        cells = [spread([float(str(row[name])) for row in safe if row.get(name) is not None]) for name in COLUMNS[:9]]
         yield f"{profile:10}{fault:18}{len(safe):3}  " + "".join(f"{cell:>16}" for cell in cells)
         if len(safe) < len(group):
             yield f"  unsafe: {group[0]['unsafe']}"
