@@ -65,6 +65,7 @@ class Controller:
         self._emit = emit
         self._lives: dict[str, Life] = {}
         self._trainers: dict[tuple[str, int], Line] = {}
+        self._pids: dict[tuple[str, int], int] = {}
         self._failures: Counter[str] = Counter()
         self._finished: set[str] = set()
         self._steps: dict[str, int] = {}
@@ -216,7 +217,9 @@ class Controller:
     async def _trainer(self, hello: announce.Trainer, line: Line) -> None:
         """The connection of a trainer process, to its end."""
         key = (hello.name, hello.incarnation)
-        self._trainers[key] = line
+        if self._pids.get(key, hello.pid) != hello.pid:
+            self._trainer_ended(key)  # whose connection has not told it yet
+        self._trainers[key], self._pids[key] = line, hello.pid
         if (life := self._lives.get(hello.name)) is not None and life.key == key:
             life.trainer_came.set()
         if self._last_step is not None:
@@ -234,10 +237,9 @@ class Controller:
             cut = error
         if self._trainers.get(key) is not line:
             return  # it has a newer connection
-        del self._trainers[key]
+        del self._trainers[key], self._pids[key]
         self._news.set()
-        if (replica_id := self._watch.ended(key)) is not None and self._job.settings.silence_s:
-            self._tell_lost(key, replica_id, "ended")
+        self._trainer_ended(key)
         life = self._lives.get(hello.name)
         if life is None or life.key != key or hello.name in self._finished or not self._by_connection:
             return
@@ -245,6 +247,10 @@ class Controller:
             life.end(f"link to trainer cut: {cut}")
         elif not self._succeeded:
             life.dismiss("trainer process ended")
+
+    def _trainer_ended(self, key: tuple[str, int]) -> None:
+        if (replica_id := self._watch.ended(key)) is not None and self._job.settings.silence_s:
+            self._tell_lost(key, replica_id, "ended")
 
     async def _look(self) -> None:
         """Act on what the beats tell, for ever: nobody waits for the silent, and who keeps others waiting is ended."""

@@ -140,8 +140,8 @@ class RunningJob:
             )
         )  # fmt: skip
 
-    async def trainer(self, name: str = "replica-0", incarnation: int = 1) -> Peer:
-        return await self.connect(announce.Trainer(name=name, incarnation=incarnation, pid=7))
+    async def trainer(self, name: str = "replica-0", incarnation: int = 1, pid: int = 7) -> Peer:
+        return await self.connect(announce.Trainer(name=name, incarnation=incarnation, pid=pid))
 
     async def member(self, name: str = "replica-0", incarnation: int = 1) -> tuple[Peer, Peer]:
         """A worker host and its trainer, both known to the controller."""
@@ -305,6 +305,21 @@ async def test_a_dead_trainer_is_told_to_its_peers_and_its_member_lives_on() -> 
             last.say(announce.Finished(reason="steps_reached"))
         assert await worker.hear() is None, "the end of the job, and no word before it"
         assert not any(isinstance(event, events.MemberLost) for event in job.seen)
+
+
+@in_loop
+async def test_a_trainer_whose_follower_is_heard_of_before_its_end_is_lost_and_one_that_came_anew_is_not() -> None:
+    async with running(replicas=2) as job:
+        (_, trainer), (_, peer) = await job.member("replica-0"), await job.member("replica-1")
+        trainer.say(beat("replica-0:a"))
+        peer.say(beat("replica-1:a"))
+        await job.vouches("replica-0:a", "replica-1:a")
+        for pid, living in ((7, ["replica-0:a", "replica-1:a"]), (8, ["replica-1:a"])):
+            await job.trainer("replica-0", pid=pid)
+            peer.say(beat("replica-1:a"))
+            await job.vouches(*living)
+        assert await peer.hear() == announce.Lost(replica_id="replica-0:a")
+        assert [event.reason for event in job.seen if isinstance(event, events.TrainerLost)] == ["ended"]
 
 
 @in_loop
