@@ -18,18 +18,26 @@ def entries(
     model_parts: Iterable[torch.nn.Module], optimizers: Iterable[torch.optim.Optimizer]
 ) -> dict[str, torch.Tensor | float]:
     """Parameters, buffers that are kept, the optimizers' state, and the rate of every parameter group."""
+    optimizers = list(optimizers)
     found: dict[str, torch.Tensor | float] = {}
     for part, model in enumerate(model_parts):
         for name, tensor in (*model.named_parameters(), *_kept_buffers(model)):
             found[f"model.{part}.{name}"] = local(tensor)
     for index, optimizer in enumerate(optimizers):
         for group_index, group in enumerate(optimizer.param_groups):
-            where = f"optimizer.{index}.{group_index}"
-            found[f"{where}.lr"] = float(group["lr"])
             for position, parameter in enumerate(group["params"]):
                 for key, tensor in optimizer.state.get(parameter, {}).items():
-                    found[f"{where}.{position}.{key}"] = local(tensor)
-    return found
+                    found[f"optimizer.{index}.{group_index}.{position}.{key}"] = local(tensor)
+    return found | rates(optimizers)
+
+
+def rates(optimizers: Iterable[torch.optim.Optimizer]) -> dict[str, torch.Tensor | float]:
+    """The entries that are no tensors: all that a step puts others in the place of."""
+    return {
+        f"optimizer.{index}.{group_index}.lr": float(group["lr"])
+        for index, optimizer in enumerate(optimizers)
+        for group_index, group in enumerate(optimizer.param_groups)
+    }
 
 
 def take(

@@ -131,6 +131,7 @@ class ReplicaTrainer(FaultTolerantTrainer):  # type: ignore[misc]
         self._votes = Votes().listen()
         self._observer = Observer(writer.emit, self._digest_now)
         self.manager.set_watch(self._observer)
+        self._live = state.entries(self.model_parts, self.optimizers.optimizers)  # which digests look up anew
         self._cache_state()
         self._tell_place = tell
         self.batches.at(self._wanted())  # before anybody waits
@@ -251,7 +252,7 @@ class ReplicaTrainer(FaultTolerantTrainer):  # type: ignore[misc]
 
     def _state(self) -> dict[str, Any]:
         return {
-            "live": state.entries(self.model_parts, self.optimizers.optimizers),
+            "live": self._live | state.rates(self.optimizers.optimizers),
             "lr_scheduler": self.lr_schedulers.state_dict(),
             "train_state": self.state_dict(),
         }

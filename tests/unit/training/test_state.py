@@ -46,6 +46,16 @@ def test_who_took_a_state_has_all_of_it_and_goes_on_as_who_gave_it() -> None:
     assert digest(state.entries([other], [others])) == digest(state.entries([model], [optimizer]))
 
 
+def test_after_a_step_only_the_rates_are_others_than_before() -> None:
+    model, optimizer = trained(2)
+    before = state.entries([model], [optimizer])
+    model.layer(torch.ones(1, 3)).sum().backward()
+    optimizer.param_groups[0]["lr"] = 0.05
+    optimizer.step()
+    assert digest(before) != digest(state.entries([model], [optimizer]))
+    assert digest(before | state.rates([optimizer])) == digest(state.entries([model], [optimizer]))
+
+
 def test_a_state_is_taken_into_the_tensors_that_are_there() -> None:
     (model, optimizer), (other, others) = trained(3), trained(1, seed=4)
     before = state.entries([other], [others])
