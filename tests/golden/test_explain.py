@@ -98,6 +98,7 @@ def test_a_survivor_that_dies(tmp_path: Path) -> None:
 def test_a_false_alarm_of_the_job_itself(tmp_path: Path) -> None:
     text = broken("replica-lost", "taken_for_silent", tmp_path)
     assert re.search(r"Not planned: replica-\d was silent, the others were told not to wait for it\.", text)
+    assert "Not planned" not in broken("replica-lost", "loss_is_told", tmp_path / "other")
 
 
 def test_a_replica_that_stays_away(tmp_path: Path) -> None:

@@ -194,15 +194,21 @@ def controller_hears_late_of_a_loss(scene: Scene) -> Run:
 def taken_for_silent(scene: Scene) -> Run:
     """The controller found a trainer silent that went on, early in the run."""
     step = scene.of(events.Step)[0]
-    told = events.TrainerLost(
-        t_s=step.t_s,
-        member="controller",
-        incarnation=1,
-        name=step.member,
-        member_incarnation=step.incarnation,
-        reason="silent",
+    return scene.inserted(step, _lost(step.t_s, step.member, step.incarnation, "silent"))
+
+
+@harmless
+def loss_is_told(scene: Scene) -> Run:
+    """The controller told the others not to wait for one that had died."""
+    death = scene.any_of(scene.deaths())
+    back = scene.since(death, events.Step)[0]
+    return scene.inserted(back, _lost(back.t_s, death.member, death.lived, "ended"))
+
+
+def _lost(t_s: float, name: str, incarnation: int, reason: str) -> events.TrainerLost:
+    return events.TrainerLost(
+        t_s=t_s, member="controller", incarnation=1, name=name, member_incarnation=incarnation, reason=reason
     )
-    return scene.inserted(step, told)
 
 
 @harmless
