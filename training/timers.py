@@ -25,6 +25,10 @@ class Timer(msgspec.Struct, frozen=True):
     why: str
 
 
+def _quorum_timeout_s(step_s: float) -> float:
+    return 60.0 if step_s < 1 else 600 * step_s
+
+
 TIMERS = {
     "heartbeat_timeout_ms": Timer(
         5000, lambda step_s: 400 if step_s < 1 else 1000,
@@ -42,12 +46,12 @@ TIMERS = {
     ),
     "quorum_timeout_s": Timer(
         60.0,
-        lambda step_s: 60.0 if step_s < 1 else 600 * step_s,
+        _quorum_timeout_s,
         "outlives every wait inside it; longer, an error is told later",
     ),
     "quorum_retries": Timer(
         0,
-        lambda step_s: round((60 if step_s < 1 else 600 * step_s) / 0.25) - 1,
+        lambda step_s: round(_quorum_timeout_s(step_s) / 0.25) - 1,
         "a request that a dying lighthouse took with it is made again; TorchFT pauses for quorum_timeout_s by their "
         "number, here 0.25 s, and what a lighthouse that stays away costs is quorum_timeout_s all the same",
     ),

@@ -81,6 +81,11 @@ class InjectionInForce(Event, frozen=True, kw_only=True):
     proof: Proof
     latency_s: float
 
+    @property
+    def decided_s(self) -> float:
+        """When it was decided upon: its effects may be seen before it is proven."""
+        return self.t_s - self.latency_s
+
 
 class InjectionFailed(Event, frozen=True, kw_only=True):
     """An injection could not be made or not be proven."""

@@ -261,8 +261,7 @@ class Past:
         next one may be built before the death of the last is proven.
         """
         lives = [life for life in self.lives.get(proof.proof.member, []) if life.incarnation == proof.proof.incarnation]
-        decided_s = proof.t_s - proof.latency_s
-        then = [life for life in lives if life.trainer is None or life.trainer.t_s <= decided_s]
+        then = [life for life in lives if life.trainer is None or life.trainer.t_s <= proof.decided_s]
         met = then[-1:] or lives[:1]
         return met[0] if met else None
 

@@ -54,10 +54,9 @@ class Survival:
 
 def survival(survivors: Iterable[str], hit: InjectionInForce, until_s: float, past: Past) -> Survival:
     """The signs from the fault's decision up to a time; `hit` is its first proof in force."""
-    decided_s = hit.t_s - hit.latency_s
     timelines = [past.timeline(survivor) for survivor in survivors]
-    failed = [timeline.first_discard(decided_s, until_s) for timeline in timelines]
-    quorums = [timeline.first_quorum(decided_s, until_s) for timeline in timelines]
+    failed = [timeline.first_discard(hit.decided_s, until_s) for timeline in timelines]
+    quorums = [timeline.first_quorum(hit.decided_s, until_s) for timeline in timelines]
     return Survival(hit.t_s, _first(failed), _first(quorums))
 
 

@@ -159,7 +159,7 @@ def _aftermaths(absences: dict[str, Absences], past: Past) -> Iterator[_Aftermat
         ]
         gaps = tuple(_wait(name, hit, absences[name], past) for name in survivors) if hit.t_s < past.until_s else ()
         end_s = max((gap.until_s for gap in gaps), default=hit.t_s)
-        discards = tuple(past.timeline(gap.member).discards(hit.t_s - hit.latency_s, end_s) for gap in gaps)
+        discards = tuple(past.timeline(gap.member).discards(hit.decided_s, end_s) for gap in gaps)
         step = past.top(nextafter(hit.t_s, inf))
         signs = survival([gap.member for gap in gaps], hit, end_s, past)
         yield _Aftermath(hit, targets, step, gaps, discards, signs)

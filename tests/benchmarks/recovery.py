@@ -50,6 +50,7 @@ COLUMNS = (
     "known_s", "survivors_s", "stood_s", "failed_step_s", "requorum_s", "recovery_s", "respawn_s", "heal_s",
     "first_commit_s", "exit_s", "restart_s", "boot_s", "join_s", "heal_wait_s", "transfer_s",
 )  # fmt: skip
+SHOWN = COLUMNS[:9]
 Row = dict[str, object]
 Loss = MemberLost | TrainerLost
 """The controller's word that it knows."""
@@ -100,18 +101,14 @@ def rows(folder: Path) -> Iterator[Row]:
     hits = sorted(history.past.hits, key=lambda hit: hit.t_s)
     ends_s = [*(hit.t_s for hit in hits[1:]), history.now_s]
     for hit, end_s in zip(hits, ends_s, strict=False):
-        known_s = [loss.t_s for loss in losses if loss.name == hit.member and loss.t_s >= decided_s(hit)]
+        decided_s = hit.proofs[0].decided_s
+        known_s = next((loss.t_s for loss in losses if loss.name == hit.member and loss.t_s >= decided_s), None)
         yield {
             "victim": hit.member,
             "unsafe": " ".join(unsafe),
-            "known_s": max(0.0, known_s[0] - hit.t_s) if known_s else None,
+            "known_s": None if known_s is None else max(0.0, known_s - hit.t_s),
             **measured(hit, end_s, history.past, plan.replicas()),
         }
-
-
-def decided_s(hit: Hit) -> float:
-    """When the fault was decided upon; its effects may be seen before its proof."""
-    return hit.proofs[0].t_s - hit.proofs[0].latency_s
 
 
 def measured(hit: Hit, end_s: float, past: Past, replicas: tuple[str, ...]) -> dict[str, float | None]:
@@ -147,10 +144,10 @@ def table(found: list[Row]) -> Iterator[str]:
     groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in found:
         groups[str(row["profile"]), str(row["fault"])].append(row)
-    yield f"{'profile':10}{'fault':18}{'n':>3}  " + "".join(f"{name[:-2]:>16}" for name in COLUMNS[:9])
+    yield f"{'profile':10}{'fault':18}{'n':>3}  " + "".join(f"{name[:-2]:>16}" for name in SHOWN)
     for (profile, fault), group in groups.items():
         safe = [row for row in group if not row["unsafe"]]
-        cells = [spread([float(str(row[name])) for row in safe if row.get(name) is not None]) for name in COLUMNS[:9]]
+        cells = [spread([float(str(row[name])) for row in safe if row.get(name) is not None]) for name in SHOWN]
         yield f"{profile:10}{fault:18}{len(safe):3}  " + "".join(f"{cell:>16}" for cell in cells)
         if len(safe) < len(group):
             yield f"  unsafe: {group[0]['unsafe']}"
