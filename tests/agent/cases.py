@@ -10,7 +10,9 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import unified_diff
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -210,12 +212,19 @@ _LIMITS = {
 
 
 def difference(before: Seen, after: Seen) -> Seen:
-    """What is left behind: entries that are not what they were."""
-    return {key: after.get(key, "gone") for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+    """What is left behind: of entries that are not what they were, the lines that went (-) and came (+)."""
+    gone, new = dict.fromkeys(before.keys() - after.keys(), "gone"), dict.fromkeys(after.keys() - before.keys(), "new")
+    both = before.keys() & after.keys()
+    return gone | new | {key: _changes(before[key], after[key]) for key in both if before[key] != after[key]}
+
+
+def _changes(before: str, after: str) -> str:
+    lines = unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
+    return "\n".join(line for line in islice(lines, 2, None) if not line.startswith("@@"))
 
 
 def give_back_seen(pod: Pod, before: Seen, within_s: float = 3 * SLOW) -> None:
     """Wait until the pod is as it was; the kernel takes up to a second to call a link that is back usable."""
     deadline = time.monotonic() + within_s
     while left := difference(before, look(pod)):
-        assert time.monotonic() < deadline, "\n".join(f"{key} was\n{before.get(key)}\nis\n{left[key]}" for key in left)
+        assert time.monotonic() < deadline, "\n".join(f"{key}\n{left[key]}" for key in left)

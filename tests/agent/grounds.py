@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from tests.agent.pods import Pod, make_pod
+from tests.agent.pods import Pod, make_pod, wait_for
 from tests.agent.rails import make_rails
 
 POD, RAILS = "pod", "rails"
@@ -12,7 +12,7 @@ _MAKE = {POD: make_pod, RAILS: make_rails}
 
 
 class Grounds:
-    """By name."""
+    """By name. What is handed out has got over what was done to it before: a look at it shows what stays."""
 
     def __init__(self) -> None:
         self._made: dict[str, Pod] = {}
@@ -27,4 +27,6 @@ class Grounds:
     def __getitem__(self, name: str) -> Pod:
         if name not in self._made:
             self._made[name] = self._stack.enter_context(_MAKE[name]())
-        return self._made[name]
+        pod = self._made[name]
+        wait_for("links that the kernel calls usable", pod.usable)
+        return pod

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -93,6 +93,8 @@ class Pod:
     node: subprocess.Popen[bytes]
     main: subprocess.Popen[bytes]
     site: Site
+    usable: Callable[[], bool]
+    """Whether the kernel calls its links usable, which it does up to a second after they are up."""
     groups: list[str] = field(default_factory=list)
 
     @property
@@ -208,20 +210,21 @@ def make_pod(name: str = "replica-0") -> Iterator[Pod]:
             _ip(node.pid, made, f"addr add {net}.1/24 dev {far}", f"link set {far} up")
             _ip(main.pid, f"addr add {net}.2/24 dev {own}", f"link set {own} up", *more)
             nics[role] = Nic(Link(namespace(main.pid), own), Link(namespace(node.pid), far), (f"{net}.2",))
-        for process in (node, main):
-            wait_for("links that the kernel calls usable", lambda pid=process.pid: _are_usable(pid))
         ticks = started(main.pid)
         assert ticks is not None
         site = Site(name, 1, MainProcess(main.pid, ticks), nics, groups, unified, disk)
-        pod = Pod(node, main, site, [*groups.values(), *filter(None, [unified])])
+        usable = functools.partial(_are_usable, (node.pid, main.pid))
+        pod = Pod(node, main, site, usable, [*groups.values(), *filter(None, [unified])])
+        wait_for("links that the kernel calls usable", pod.usable)
         pod.adopt(main.pid)
         yield pod
 
 
-def _are_usable(pid: int) -> bool:
-    """It says so up to a second after they are up, and gives them their last routes then."""
-    links, routes = run_in(pid, "ip", "link", "show"), run_in(pid, "ip", "-6", "route", "show", "table", "all")
-    return links.count("state UP") == routes.count("multicast") == 2
+def _are_usable(pids: Sequence[int]) -> bool:
+    """Both in each namespace, with the last routes, which the kernel gives them then."""
+    links = "".join(run_in(pid, "ip", "link", "show") for pid in pids)
+    routes = "".join(run_in(pid, "ip", "-6", "route", "show", "table", "all") for pid in pids)
+    return links.count("state UP") == routes.count("multicast") == 2 * len(pids)
 
 
 def _ip(pid: int, *commands: str) -> None:

@@ -51,15 +51,18 @@ def make_rails() -> Iterator[Pod]:
         inode = os.stat(FIRST).st_ino
         wait_for("the first namespace", lambda: os.stat(f"/proc/{main.pid}/ns/net").st_ino == inode)
         run_in(main.pid, "sh", "-c", _LAY)
-        wait_for("two active ports", lambda: run_in(main.pid, "rdma", "link").count("state ACTIVE") == 2)
         ticks = started(main.pid)
         assert ticks is not None
         link = Link(Namespace(f"/proc/{main.pid}/ns/net", inode), "ra")
         site = Site("replica-0", 1, MainProcess(main.pid, ticks), {Interface.DATA: Nic(link)})
-        yield Pod(main, main, site)
+        yield Pod(main, main, site, usable=partial(_are_active, main.pid))
     finally:
         main.kill()
         main.wait(WAIT_S)
+
+
+def _are_active(pid: int) -> bool:
+    return run_in(pid, "rdma", "link").count("state ACTIVE") == len(ENDS)
 
 
 @contextmanager
