@@ -34,7 +34,9 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="say"):
 
 
 class Worker(Message, frozen=True, kw_only=True, tag="worker"):
-    """I am the worker host of this life of a member. ``fresh``: no controller was told so before."""
+    """I am the worker host of this life of a member. ``fresh``: no controller was told so before. ``doors``: where its
+    peers can knock, ``HOST:PORT`` each (see ``doors``).
+    """
 
     name: str
     incarnation: int
@@ -42,6 +44,7 @@ class Worker(Message, frozen=True, kw_only=True, tag="worker"):
     monarch: str
     host: str
     data_interface: str
+    doors: list[str]
     events: str
     scratch: str
     controller: str
@@ -66,6 +69,13 @@ class Beat(Message, frozen=True, kw_only=True, tag="beat"):
     for_s: float
     step: int
     step_s: float
+
+
+class Tried(Message, frozen=True, kw_only=True, tag="tried"):
+    """A trainer's answer to ``Try`` of this number: whether each of the peers was reached."""
+
+    number: int
+    reached: list[bool]
 
 
 class Place(Message, frozen=True, kw_only=True, tag="place"):
@@ -101,6 +111,25 @@ class Lost(Message, frozen=True, kw_only=True, tag="lost"):
     replica_id: str
 
 
+class Peer(msgspec.Struct, frozen=True, kw_only=True):
+    """Another member in this life of it, and where to knock."""
+
+    name: str
+    incarnation: int
+    doors: list[str]
+
+
+class Try(Message, frozen=True, kw_only=True, tag="try"):
+    """To a trainer: do you reach these?"""
+
+    number: int
+    peers: list[Peer]
+
+
+class Join(Message, frozen=True, kw_only=True, tag="join"):
+    """To a trainer: all that was to be said to a new one is said, and it reaches its peers."""
+
+
 class Ask(Message, frozen=True, kw_only=True, tag="ask"):
     """To a trainer: how far are you?"""
 
@@ -125,8 +154,8 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     lighthouse: str
 
 
-FromMember = Worker | Trainer | Beat | Place | At | Finished
-FromController = Exit | Lost | Ask | StopAfter | Made | Place
+FromMember = Worker | Trainer | Beat | Tried | Place | At | Finished
+FromController = Exit | Lost | Try | Join | Ask | StopAfter | Made | Place
 _to_member = msgspec.json.Decoder(FromController)
 _to_controller = msgspec.json.Decoder(FromMember)
 

@@ -20,15 +20,17 @@ import asyncio
 import contextlib
 import logging
 import os
+import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
-from training import announce, events, hosts, lighthouse
+from training import announce, doors, events, hosts, lighthouse
 from training.announce import parse_address
 from training.lives import Life, Line
+from training.paths import Paths
 from training.settings import Job
 from training.watch import Watch
 from training.workload import LIGHTHOUSE_PORT
@@ -38,6 +40,8 @@ ASK_TIMEOUT_S = 2.0
 STOP_MARGIN_STEPS = 2  # that the fastest trainer is ahead of the others, or of our word, at most
 ATTACH_BACKOFF_S_MAX = 8.0
 VOUCHES_PER_TIMEOUT = 3
+TRY_TIMEOUT_S = doors.KNOCK_S + 0.5
+TRIES_MAX = 32  # of peers by one trainer at once
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +76,9 @@ class Controller:
         self._last_step: int | None = None
         self._made_step = 0
         self._places: dict[str, announce.Place] = {}
+        self._paths = Paths()
+        self._tries: dict[int, asyncio.Future[announce.Tried]] = {}
+        self._tries_made = 0
         self._news = asyncio.Event()
         self._stop = asyncio.Event()
 
@@ -94,6 +101,8 @@ class Controller:
                 tasks.create_task(self._look())
                 if self._job.settings.silence_s:
                     tasks.create_task(self._vouch_for_the_living())
+                if self._job.settings.path_check_s:
+                    tasks.create_task(self._check_paths())
                 with contextlib.closing(server):
                     self._emit(events.ControllerStarted(replicas=self._job.replicas))
                     log.info("controller at %s, %d replicas expected", bind, self._job.replicas)
@@ -129,12 +138,13 @@ class Controller:
         if life.key in self._trainers:
             life.trainer_came.set()
         async with asyncio.TaskGroup() as tasks:
-            work = [tasks.create_task(self._listen(life)), tasks.create_task(self._begin(life))]
+            work = [tasks.create_task(part(life)) for part in (self._listen, self._begin, self._introduce)]
             reason = await life.over
             for task in work:
                 task.cancel()
         if self._lives.get(name) is life:
             del self._lives[name]
+        self._paths.forget(life.key)
         self._emit(events.MemberLost(name=name, member_incarnation=incarnation, reason=reason))
         log.info("%s lost: %s", life.tag, reason)
 
@@ -224,17 +234,10 @@ class Controller:
             life.trainer_came.set()
         if self._last_step is not None:
             line.send(announce.StopAfter(step=self._last_step))
-        if self._job.settings.history == "kept":
-            if place := self._places.get(hello.name):
-                line.send(place)  # before it is told how far to read
-            if self._made_step > STOP_MARGIN_STEPS:
-                line.send(announce.Made(step=self._made_step - STOP_MARGIN_STEPS))
-        try:
-            while (message := await line.read()) is not None:
-                self._heard(key, message)
-            cut = None
-        except OSError as error:
-            cut = error
+        async with asyncio.TaskGroup() as tasks:
+            admission = tasks.create_task(self._admit(key, line))
+            cut = await self._hear_out(key, line)
+            admission.cancel()
         if self._trainers.get(key) is not line:
             return  # it has a newer connection
         del self._trainers[key], self._pids[key]
@@ -247,6 +250,78 @@ class Controller:
             life.end(f"link to trainer cut: {cut}")
         elif not self._succeeded:
             life.dismiss("trainer process ended")
+
+    async def _hear_out(self, key: tuple[str, int], line: Line) -> OSError | None:
+        """All that a trainer says, to its end; how its link was cut, if it was."""
+        try:
+            while (message := await line.read()) is not None:
+                self._heard(key, message)
+        except OSError as error:
+            return error
+        return None
+
+    async def _admit(self, key: tuple[str, int], line: Line) -> None:
+        """Let a trainer join once it reaches those of the group that its member has reached before."""
+        while self._job.settings.path_check_s:
+            await self._try(key, line, [life for life in self._lives.values() if life.key != key])
+            if not self._paths.cut_from(key, self._watch.present()):
+                break
+        if self._job.settings.history == "kept":
+            if place := self._places.get(key[0]):
+                line.send(place)  # before it is told how far to read
+            if self._made_step > STOP_MARGIN_STEPS:
+                line.send(announce.Made(step=self._made_step - STOP_MARGIN_STEPS))
+        line.send(announce.Join())
+
+    async def _introduce(self, life: Life) -> None:
+        """Learn who reaches this member, so that it is known when one no longer does."""
+        if self._job.settings.path_check_s:
+            await self._try_all((key, [life]) for key in self._trainers if key != life.key)
+
+    async def _try(self, key: tuple[str, int], line: Line, lives: Sequence[Life]) -> None:
+        """Have a trainer try whether it reaches these, and note what it says, if it answers in time."""
+        self._tries_made += 1
+        number = self._tries_made
+        answer = self._tries[number] = asyncio.get_running_loop().create_future()
+        peers = [announce.Peer(name=life.key[0], incarnation=life.key[1], doors=life.hello.doors) for life in lives]
+        line.send(announce.Try(number=number, peers=peers))
+        try:
+            async with asyncio.timeout(TRY_TIMEOUT_S):
+                tried = await answer
+        except TimeoutError:
+            return
+        finally:
+            del self._tries[number]
+        self._paths.tried(key, [life.key for life in lives], tried.reached)
+
+    async def _try_all(self, asked: Iterable[tuple[tuple[str, int], Sequence[Life]]]) -> None:
+        """The same of several at once."""
+        async with asyncio.TaskGroup() as tasks:
+            for key, lives in asked:
+                tasks.create_task(self._try(key, self._trainers[key], lives))
+
+    async def _check_paths(self) -> None:
+        """Where trainers wait for each other for long, end those who are cut off from the others, for ever.
+
+        Both sides of a cut path are well, say so, and wait. The next trainer there joins when it reaches the group.
+        """
+        while True:
+            await asyncio.sleep(announce.BEAT_S)
+            group = self._watch.waiting(self._job.settings.path_check_s)
+            lives = [life for life in self._lives.values() if life.key in group]
+            await self._try_all(
+                (key, random.sample(peers, min(len(peers), TRIES_MAX)))
+                for key in group & self._trainers.keys()
+                if (peers := [life for life in lives if life.key != key])
+            )
+            apart = self._paths.apart(group & self._watch.present() & self._trainers.keys())
+            if len(group) - len(apart) < self._job.min_replicas:
+                continue
+            for key in apart:
+                log.warning("%s#%d is cut off from peers of its group", *key)
+                if (replica_id := self._watch.ended(key)) is not None:
+                    self._tell_lost(key, replica_id, "cut_off")
+                self._trainers[key].send(announce.Exit(reason="cut off from peers"))
 
     def _trainer_ended(self, key: tuple[str, int]) -> None:
         if (replica_id := self._watch.ended(key)) is not None and self._job.settings.silence_s:
@@ -288,6 +363,10 @@ class Controller:
         if isinstance(message, announce.Beat):
             self._made_step = max(self._made_step, message.step)
             self._watch.heard(key, message, time.monotonic())
+            return
+        if isinstance(message, announce.Tried):
+            if (answer := self._tries.get(message.number)) is not None and not answer.done():
+                answer.set_result(message)
             return
         if isinstance(message, announce.Place):
             known = self._places.get(name)

@@ -149,7 +149,8 @@ class MemberLost(Event, frozen=True, kw_only=True):
 
 
 class TrainerLost(Event, frozen=True, kw_only=True):
-    """The controller tells the others not to wait for this trainer. ``reason``: ended or silent."""
+    """The controller tells the others not to wait for this trainer. ``reason``: ended, silent, or cut_off
+    from the others."""
 
     name: str
     member_incarnation: int

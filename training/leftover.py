@@ -37,6 +37,7 @@ def main(
         monarch="",
         host=host,
         data_interface=data_interface,
+        doors=[],
         events=events,
         scratch=scratch,
         controller=f"{address}:{GONE_PORT}",

@@ -17,11 +17,13 @@ import time
 import traceback
 from typing import TYPE_CHECKING
 
-from training import announce, events, faultpoints, process, recipes
+from training import announce, doors, events, faultpoints, process, recipes
 from training.nursery import ALIVE, SETTLED
 
 if TYPE_CHECKING:
     from training.trainer import ReplicaTrainer
+
+PATIENCE_S = 2 * doors.KNOCK_S
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +44,8 @@ class Life:
         self._stop_step: int | None = None
         self._made_step = 0
         self._place: announce.Place | None = None
+        self._may_join = threading.Event()
+        self._tries = 0
         hello = announce.Trainer(name=worker.name, incarnation=worker.incarnation, pid=os.getpid())
         self._link = announce.Link(worker.controller, lambda: hello, self._told)
 
@@ -81,6 +85,7 @@ class Life:
         if self._stop_step is not None:
             trainer.stop(self._stop_step)
         self._need_link()
+        self._need_peers()
         gc.freeze()  # or TorchTitan's first collection goes through all that was imported and built, and a step waits
         boot_s = {"import": imported - began, "build": time.monotonic() - imported}
         trainer.run(self._writer, points, started=lambda: self._started(boot_s), tell=self._link.send)
@@ -140,6 +145,17 @@ class Life:
             process.wait_for_link(self._worker.data_interface)
             process.when_link_is_lost(self._worker.data_interface, loss_s, process.kill_self)
 
+    def _need_peers(self) -> None:
+        """Join once the controller says that the group can be reached, or says nothing: one may train without it."""
+        tries = -1
+        while self._job.settings.path_check_s and tries < self._tries and not self._may_join.is_set():
+            tries = self._tries
+            self._may_join.wait(PATIENCE_S)
+
+    def _try(self, asked: announce.Try) -> None:
+        """On a thread of its own."""
+        self._link.send(announce.Tried(number=asked.number, reached=doors.knock(asked.peers)))
+
     def _take_orders(self) -> faultpoints.FaultPoints:
         """Fault points that can be armed from now on. They are not needed for training."""
         assert self._writer is not None
@@ -165,6 +181,11 @@ class Life:
             case announce.Lost(replica_id=lost):
                 if self._trainer is not None:
                     self._trainer.manager.lose(lost)
+            case announce.Try():
+                self._tries += 1
+                threading.Thread(target=self._try, args=(message,), name="knocks", daemon=True).start()
+            case announce.Join():
+                self._may_join.set()
             case announce.Place():
                 self._place = message
                 if self._trainer is not None:

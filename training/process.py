@@ -21,7 +21,7 @@ ENDING = frozenset({signal.SIGTERM, signal.SIGINT})
 
 LINK_LOOK_S = 0.1
 
-_SIOCGIFFLAGS, _IFF_UP_RUNNING = 0x8913, 0x41
+_SIOCGIFFLAGS, _IFF_UP_RUNNING, _SIOCGIFADDR = 0x8913, 0x41, 0x8915
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -72,6 +72,16 @@ def has_link(interface: str) -> bool:
             return True
     (flags,) = struct.unpack_from("16xH", answer)
     return bool(flags & _IFF_UP_RUNNING == _IFF_UP_RUNNING)
+
+
+def addresses(interface: str) -> list[str]:
+    """Its IPv4 address, if it has one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        try:
+            answer = fcntl.ioctl(asked, _SIOCGIFADDR, struct.pack("16s24x", interface.encode()))
+        except OSError:
+            return []
+    return [socket.inet_ntoa(answer[20:24])]
 
 
 def wait_for_link(interface: str) -> None:

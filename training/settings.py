@@ -112,6 +112,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     link_loss_s: Annotated[
         float, Meta(ge=0, description="loss of the data interface after which a trainer ends itself; 0: never")
     ] = 0.5
+    path_check_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            description="wait for its peers after which trainers try whether they reach each other, and who is cut off "
+            "from most ends until it does; 0: never",
+        ),
+    ] = 0.5
     respawn: Annotated[
         Literal["pod", "fork", "standby"],
         Meta(

@@ -75,6 +75,10 @@ TIMERS = {
     "link_loss_s": Timer(
         0.0, lambda _: 0.5, "a cable that flaps for less is not worth a new trainer; longer, its peers stand"
     ),
+    "path_check_s": Timer(
+        0.0, lambda step_s: max(0.5, step_s),
+        "both sides of a cut path are well and say so: only trying tells; shorter, more is tried in vain",
+    ),
     "detection": Timer("monarch", lambda _: "connection", "a closed connection tells at once what Monarch tells late"),
     "monarch_timers": Timer("stock", lambda _: "tuned", "see workload.MONARCH_TIMERS; a busy host may seem dead"),
     "orphan_timeout_s": Timer(60, lambda _: 86_400, "trainers need no controller; who leaves one behind must end them"),
@@ -93,6 +97,7 @@ def profile(name: str, step_s: float) -> dict[str, Any]:
 
 ORDER = (
     ("hang_s", "process_group_timeout_s", "its peers would be in a reconfiguration that even its end cannot free"),
+    ("path_check_s", "process_group_timeout_s", "its peers would be in a reconfiguration that even its end cannot free"),
     ("process_group_timeout_s", "quorum_timeout_s", "a replica stuck in an exchange would outlast its peers' quorum"),
     ("heartbeat_timeout_ms", "quorum_timeout_s", "no quorum would end in time"),
     ("join_timeout_ms", "quorum_timeout_s", "no quorum would end in time"),

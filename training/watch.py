@@ -67,6 +67,17 @@ class Watch:
             if known.beat.quorum_id >= 0 and not stuck and now_s - known.at_s <= self._silence_s:
                 yield key, known.beat.replica_id
 
+    def present(self) -> set[Key]:
+        """Those of a quorum who are not silent."""
+        return {key for key, known in self._heard.items() if known.beat.quorum_id >= 0 and not known.silent}
+
+    def waiting(self, limit_s: float) -> set[Key]:
+        """Those who are not silent of all quorums in which one of them has waited for its peers for longer than that."""
+        there = self.present()
+        beats = [self._heard[key].beat for key in there]
+        waiting = {beat.quorum_id for beat in beats if beat.waits and beat.for_s > limit_s}
+        return {key for key in there if self._heard[key].beat.quorum_id in waiting}
+
     def hung(self) -> Iterator[tuple[Key, float]]:
         """Those that keep a peer waiting for too long, each once, and for how long they have done nothing.
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from training import announce, nursery, process
+from training import announce, doors, nursery, process
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +54,7 @@ def main(
         monarch=monarch,
         host=host,
         data_interface=data_interface,
+        doors=doors.open_door(address, data_interface),
         events=events,
         scratch=scratch,
         controller=controller,

@@ -136,7 +136,7 @@ class RunningJob:
         return await self.connect(
             announce.Worker(
                 name=name, incarnation=incarnation, fresh=fresh, monarch=f"id@tcp://{name}:{incarnation}", host=name,
-                data_interface="lo", events="e", scratch="s", controller="controller:29400",
+                data_interface="lo", doors=[f"{name}:{incarnation}"], events="e", scratch="s", controller="controller:29400",
             )
         )  # fmt: skip
 
