@@ -40,8 +40,8 @@ ASK_TIMEOUT_S = 2.0
 STOP_MARGIN_STEPS = 2  # that the fastest trainer is ahead of the others, or of our word, at most
 ATTACH_BACKOFF_S_MAX = 8.0
 VOUCHES_PER_TIMEOUT = 3
-TRY_TIMEOUT_S = doors.KNOCK_S + 0.5
-TRIES_MAX = 32  # of peers by one trainer at once
+TRY_TIMEOUT_S = doors.KNOCKING_S + 0.5
+TRIES_MAX = 16  # of peers by one trainer at once
 
 log = logging.getLogger(__name__)
 
@@ -279,7 +279,8 @@ class Controller:
             await self._try_all((key, [life]) for key in self._trainers if key != life.key)
 
     async def _try(self, key: tuple[str, int], line: Line, lives: Sequence[Life]) -> None:
-        """Have a trainer try whether it reaches these, and note what it says, if it answers in time."""
+        """Have a trainer try whether it reaches these, or some if they are many; note its answer, if it comes in time."""
+        lives = random.sample(lives, min(len(lives), TRIES_MAX))
         self._tries_made += 1
         number = self._tries_made
         answer = self._tries[number] = asyncio.get_running_loop().create_future()
@@ -310,9 +311,7 @@ class Controller:
             group = self._watch.waiting(self._job.settings.path_check_s)
             lives = [life for life in self._lives.values() if life.key in group]
             await self._try_all(
-                (key, random.sample(peers, min(len(peers), TRIES_MAX)))
-                for key in group & self._trainers.keys()
-                if (peers := [life for life in lives if life.key != key])
+                (key, [life for life in lives if life.key != key]) for key in group & self._trainers.keys()
             )
             apart = self._paths.apart(group & self._watch.present() & self._trainers.keys())
             if len(group) - len(apart) < self._job.min_replicas:

@@ -1,24 +1,28 @@
 """Whether one member of a job reaches another: a door in each, and who knocks there.
 
-A door takes connections and ends them. The kernel answers for a process that is frozen or hung, so a knock tells of the
-network between two members and of nothing else. One that is refused has arrived as well.
+A door takes connections and ends them. Kernels answer a knock, and are asked what came of it, so it tells of the network
+between two members, and not whether one of them is frozen, hung or starved. One that is refused has arrived as well.
 Not here: who is asked to knock where, and what follows (``controller``, ``paths``).
 """
 
 from __future__ import annotations
 
-import asyncio
+import errno
+import select
 import socket
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
+from contextlib import ExitStack
 
 from training import process
-from training.announce import Peer, parse_address
+from training.announce import parse_address
 
-KNOCK_S = 1.0
-KNOCK_EVERY_S = 0.1
+KNOCK_EVERY_S, KNOCKS = 0.1, 10
 """A packet may be lost, and the kernel sends the first one of a connection again after a second only."""
+KNOCKING_S = KNOCK_EVERY_S * KNOCKS
+
+_ARRIVED = (0, errno.ECONNREFUSED)
 
 
 def open_door(address: str, data_interface: str) -> list[str]:
@@ -37,42 +41,44 @@ def _take_all(door: socket.socket) -> None:
             time.sleep(KNOCK_EVERY_S)
 
 
-def knock(peers: Iterable[Peer]) -> list[bool]:
-    """For each whether all its doors are reached, from this process. Takes ``KNOCK_S``, or less if they are."""
+def reached(doors: Sequence[str]) -> set[str]:
+    """Those of the doors, each ``ADDRESS:PORT``, where a knock arrives. Takes ``KNOCKING_S``, or less if all do."""
+    with ExitStack() as stack:
+        knocks = Knocks(stack)
+        for _ in range(KNOCKS):
+            for door in set(doors) - knocks.arrived:
+                knocks.begin(door)
+            until_s = time.monotonic() + KNOCK_EVERY_S
+            while not knocks.arrived.issuperset(doors) and knocks.heard(until_s):
+                pass
+        return knocks.arrived
 
-    async def all_of(peer: Peer) -> bool:
-        return all(await asyncio.gather(*map(_reaches, peer.doors)))
 
-    async def all_peers() -> list[bool]:
-        return await asyncio.gather(*map(all_of, peers))
+class Knocks:
+    """Those that are under way, and the doors where one arrived."""
 
-    return asyncio.run(all_peers())
+    def __init__(self, stack: ExitStack) -> None:
+        self.arrived: set[str] = set()
+        self._stack = stack
+        self._poll = select.poll()
+        self._under_way: dict[int, tuple[str, socket.socket]] = {}
 
+    def begin(self, door: str) -> None:
+        knock = self._stack.enter_context(socket.socket())
+        knock.setblocking(False)
+        result = knock.connect_ex(parse_address(door))
+        if result == errno.EINPROGRESS:
+            self._under_way[knock.fileno()] = door, knock
+            self._poll.register(knock, select.POLLOUT)
+        elif result in _ARRIVED:
+            self.arrived.add(door)
 
-async def _reaches(door: str) -> bool:
-    """One door, at which one knocks again and again."""
-    host, port = parse_address(door)
-
-    async def knock_after(pause_s: float) -> None:
-        await asyncio.sleep(pause_s)
-        try:
-            _, writer = await asyncio.open_connection(host, port)
-        except ConnectionRefusedError:
-            return
-        writer.close()
-
-    knocks = [asyncio.ensure_future(knock_after(pause * KNOCK_EVERY_S)) for pause in range(round(KNOCK_S / KNOCK_EVERY_S))]
-    try:
-        for heard in asyncio.as_completed(knocks, timeout=KNOCK_S):
-            try:
-                await heard
-                return True
-            except TimeoutError:
-                return False
-            except OSError:
-                continue
-        return False
-    finally:
-        for one in knocks:
-            one.cancel()
-        await asyncio.gather(*knocks, return_exceptions=True)
+    def heard(self, until_s: float) -> bool:
+        """Wait until some have arrived or failed; False when it is too late for that."""
+        heard = self._poll.poll(max(0.0, until_s - time.monotonic()) * 1000)
+        for number, _ in heard:
+            self._poll.unregister(number)
+            door, knock = self._under_way.pop(number)
+            if knock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) in _ARRIVED:
+                self.arrived.add(door)
+        return bool(heard)

@@ -149,8 +149,7 @@ class MemberLost(Event, frozen=True, kw_only=True):
 
 
 class TrainerLost(Event, frozen=True, kw_only=True):
-    """The controller tells the others not to wait for this trainer. ``reason``: ended, silent, or cut_off
-    from the others."""
+    """The controller tells the others not to wait for this trainer. ``reason``: ended, silent or cut_off."""
 
     name: str
     member_incarnation: int

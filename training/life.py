@@ -23,7 +23,7 @@ from training.nursery import ALIVE, SETTLED
 if TYPE_CHECKING:
     from training.trainer import ReplicaTrainer
 
-PATIENCE_S = 2 * doors.KNOCK_S
+PATIENCE_S = 2 * doors.KNOCKING_S
 
 log = logging.getLogger(__name__)
 
@@ -154,7 +154,10 @@ class Life:
 
     def _try(self, asked: announce.Try) -> None:
         """On a thread of its own."""
-        self._link.send(announce.Tried(number=asked.number, reached=doors.knock(asked.peers)))
+        reached = doors.reached([door for peer in asked.peers for door in peer.doors])
+        self._link.send(
+            announce.Tried(number=asked.number, reached=[reached.issuperset(peer.doors) for peer in asked.peers])
+        )
 
     def _take_orders(self) -> faultpoints.FaultPoints:
         """Fault points that can be armed from now on. They are not needed for training."""

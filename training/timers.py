@@ -95,9 +95,10 @@ def profile(name: str, step_s: float) -> dict[str, Any]:
     return {key: timer.upstream if name == "upstream" else timer.tuned(step_s) for key, timer in TIMERS.items()}
 
 
+TOO_LATE = "its peers would be in a reconfiguration that even its end cannot free"
 ORDER = (
-    ("hang_s", "process_group_timeout_s", "its peers would be in a reconfiguration that even its end cannot free"),
-    ("path_check_s", "process_group_timeout_s", "its peers would be in a reconfiguration that even its end cannot free"),
+    ("hang_s", "process_group_timeout_s", TOO_LATE),
+    ("path_check_s", "process_group_timeout_s", TOO_LATE),
     ("process_group_timeout_s", "quorum_timeout_s", "a replica stuck in an exchange would outlast its peers' quorum"),
     ("heartbeat_timeout_ms", "quorum_timeout_s", "no quorum would end in time"),
     ("join_timeout_ms", "quorum_timeout_s", "no quorum would end in time"),

@@ -72,7 +72,7 @@ class Watch:
         return {key for key, known in self._heard.items() if known.beat.quorum_id >= 0 and not known.silent}
 
     def waiting(self, limit_s: float) -> set[Key]:
-        """Those who are not silent of all quorums in which one of them has waited for its peers for longer than that."""
+        """Those of a quorum in which one of them has waited for its peers for longer than that; not who is silent."""
         there = self.present()
         beats = [self._heard[key].beat for key in there]
         waiting = {beat.quorum_id for beat in beats if beat.waits and beat.for_s > limit_s}

@@ -326,7 +326,7 @@ class MemberLost(Event, frozen=True, kw_only=True):
 
 
 class TrainerLost(Event, frozen=True, kw_only=True):
-    """The controller told the others not to wait for a trainer, because it had ended or was silent."""
+    """The controller told the others not to wait for a trainer: it had ended, was silent or was cut off from them."""
 
     name: str
     member_incarnation: int

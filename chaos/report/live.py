@@ -57,6 +57,7 @@ _STYLES = {
     Activity.TRAINING: "green",
     Activity.FINISHED: "dim",
 }
+_LOSSES = {"ended": "ended", "silent": "was silent", "cut_off": "was cut off from its peers"}
 _CELLS = {
     Activity.DOWN: "✗",
     Activity.STARTING: "·",
@@ -117,7 +118,7 @@ def told(event: AnyEvent) -> str | None:
         case TrainerFailed(member=member, error=error):
             return f"{member} failed: {error}"
         case TrainerLost(name=name, reason=reason):
-            return f"{name} {'ended' if reason == 'ended' else 'was silent'}, the others were told not to wait for it"
+            return f"{name} {_LOSSES.get(reason, reason)}, the others were told not to wait for it"
         case HealEnded(member=member, step=step, source=source):
             return f"{member} healed to step {step} from {source}"
         case EventsLost(member=member, reason=reason, count=count):
