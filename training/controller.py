@@ -279,7 +279,7 @@ class Controller:
             await self._try_all((key, [life]) for key in self._trainers if key != life.key)
 
     async def _try(self, key: tuple[str, int], line: Line, lives: Sequence[Life]) -> None:
-        """Have a trainer try whether it reaches these, or some if they are many; note its answer, if it comes in time."""
+        """Have a trainer try whether it reaches these, or some if they are many; note its answer if it is in time."""
         lives = random.sample(lives, min(len(lives), TRIES_MAX))
         self._tries_made += 1
         number = self._tries_made
