@@ -20,14 +20,13 @@ import asyncio
 import contextlib
 import logging
 import os
-import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from training import announce, doors, events, hosts, lighthouse
+from training import announce, events, hosts, lighthouse
 from training.announce import parse_address
 from training.lives import Life, Line
 from training.paths import Paths
@@ -40,8 +39,6 @@ ASK_TIMEOUT_S = 2.0
 STOP_MARGIN_STEPS = 2  # that the fastest trainer is ahead of the others, or of our word, at most
 ATTACH_BACKOFF_S_MAX = 8.0
 VOUCHES_PER_TIMEOUT = 3
-TRY_TIMEOUT_S = doors.KNOCKING_S + 0.5
-TRIES_MAX = 16  # of peers by one trainer at once
 
 log = logging.getLogger(__name__)
 
@@ -77,8 +74,6 @@ class Controller:
         self._made_step = 0
         self._places: dict[str, announce.Place] = {}
         self._paths = Paths()
-        self._tries: dict[int, asyncio.Future[announce.Tried]] = {}
-        self._tries_made = 0
         self._news = asyncio.Event()
         self._stop = asyncio.Event()
 
@@ -144,7 +139,6 @@ class Controller:
                 task.cancel()
         if self._lives.get(name) is life:
             del self._lives[name]
-        self._paths.forget(life.key)
         self._emit(events.MemberLost(name=name, member_incarnation=incarnation, reason=reason))
         log.info("%s lost: %s", life.tag, reason)
 
@@ -263,8 +257,8 @@ class Controller:
     async def _admit(self, key: tuple[str, int], line: Line) -> None:
         """Let a trainer join once it reaches those of the group that its member has reached before."""
         while self._job.settings.path_check_s:
-            await self._try(key, line, [life for life in self._lives.values() if life.key != key])
-            if not self._paths.cut_from(key, self._watch.present()):
+            others = [life for life in self._lives.values() if life.key != key]
+            if not await self._paths.cut_from(key[0], line, others) & {name for name, _ in self._watch.present()}:
                 break
         if self._job.settings.history == "kept":
             if place := self._places.get(key[0]):
@@ -276,30 +270,10 @@ class Controller:
     async def _introduce(self, life: Life) -> None:
         """Learn who reaches this member, so that it is known when one no longer does."""
         if self._job.settings.path_check_s:
-            await self._try_all((key, [life]) for key in self._trainers if key != life.key)
-
-    async def _try(self, key: tuple[str, int], line: Line, lives: Sequence[Life]) -> None:
-        """Have a trainer try whether it reaches these, or some if they are many; note its answer if it is in time."""
-        lives = random.sample(lives, min(len(lives), TRIES_MAX))
-        self._tries_made += 1
-        number = self._tries_made
-        answer = self._tries[number] = asyncio.get_running_loop().create_future()
-        peers = [announce.Peer(name=life.key[0], incarnation=life.key[1], doors=life.hello.doors) for life in lives]
-        line.send(announce.Try(number=number, peers=peers))
-        try:
-            async with asyncio.timeout(TRY_TIMEOUT_S):
-                tried = await answer
-        except TimeoutError:
-            return
-        finally:
-            del self._tries[number]
-        self._paths.tried(key, [life.key for life in lives], tried.reached)
-
-    async def _try_all(self, asked: Iterable[tuple[tuple[str, int], Sequence[Life]]]) -> None:
-        """The same of several at once."""
-        async with asyncio.TaskGroup() as tasks:
-            for key, lives in asked:
-                tasks.create_task(self._try(key, self._trainers[key], lives))
+            async with asyncio.TaskGroup() as tasks:
+                for key, line in self._trainers.items():
+                    if key != life.key:
+                        tasks.create_task(self._paths.cut_from(key[0], line, [life]))
 
     async def _check_paths(self) -> None:
         """Where trainers wait for each other for long, end those who are cut off from the others, for ever.
@@ -309,15 +283,18 @@ class Controller:
         while True:
             await asyncio.sleep(announce.BEAT_S)
             group = self._watch.waiting(self._job.settings.path_check_s)
-            lives = [life for life in self._lives.values() if life.key in group]
-            await self._try_all(
-                (key, [life for life in lives if life.key != key]) for key in group & self._trainers.keys()
-            )
-            apart = self._paths.apart(group & self._watch.present() & self._trainers.keys())
-            if len(group) - len(apart) < self._job.min_replicas:
+            members = {
+                name: (self._trainers[life.key], life)
+                for name, life in self._lives.items()
+                if life.key in group and life.key in self._trainers
+            }
+            apart = await self._paths.apart(members)
+            there = {name for name, _ in group & self._watch.present() & self._trainers.keys()}
+            if len(there.difference(apart)) < self._job.min_replicas:
                 continue
-            for key in apart:
-                log.warning("%s#%d is cut off from peers of its group", *key)
+            for name in there.intersection(apart):
+                key = members[name][1].key
+                log.warning("%s is cut off from peers of its group", members[name][1].tag)
                 if (replica_id := self._watch.ended(key)) is not None:
                     self._tell_lost(key, replica_id, "cut_off")
                 self._trainers[key].send(announce.Exit(reason="cut off from peers"))
@@ -364,8 +341,7 @@ class Controller:
             self._watch.heard(key, message, time.monotonic())
             return
         if isinstance(message, announce.Tried):
-            if (answer := self._tries.get(message.number)) is not None and not answer.done():
-                answer.set_result(message)
+            self._paths.answered(message)
             return
         if isinstance(message, announce.Place):
             known = self._places.get(name)

@@ -1,7 +1,7 @@
 """Whether one member of a job reaches another: a door in each, and who knocks there.
 
 A door takes connections and ends them. Kernels answer a knock, and are asked what came of it, so it tells of the
-network between two members, not whether one of them is frozen, hung or starved. One that is refused has arrived as well.
+network between two members, not whether one of them is frozen, hung or starved. One that is refused has arrived too.
 Not here: who is asked to knock where, and what follows (``controller``, ``paths``).
 """
 

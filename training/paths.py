@@ -1,49 +1,84 @@
-"""What the controller makes of who reaches whom: who of a group is to go, so that all others reach each other.
+"""Who reaches whom among the members of a job: trainers are asked, and who is cut off from most is known.
 
 Only a way that was open before counts as cut: where knocks never arrive, because a policy forbids them perhaps, their
-failing tells nothing. Pure.
+failing tells nothing. Not here: how one knocks (``doors``), when it is asked, and what follows (``controller``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+import itertools
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
-Key = tuple[str, int]
-"""A member's life: name and incarnation."""
+from training import announce, doors
+from training.lives import Life, Line
+
+TIMEOUT_S = doors.KNOCKING_S + 0.5
+PEERS_MAX = 16
+
+Way = frozenset[str]
+"""Between two members, by their names."""
 
 
 class Paths:
-    """The ways between the members of a job."""
+    """The ways between the members."""
 
     def __init__(self) -> None:
-        self._open: set[frozenset[str]] = set()
-        self._cut: set[frozenset[Key]] = set()
+        self._open: set[Way] = set()
+        self._asked: dict[int, asyncio.Future[announce.Tried]] = {}
+        self._numbers = itertools.count()
 
-    def tried(self, one: Key, others: Iterable[Key], reached: Iterable[bool]) -> None:
-        """A member has knocked at others. What was cut is open again once it was reached, from either side."""
-        for other, arrived in zip(others, reached, strict=True):
-            names, lives = frozenset((one[0], other[0])), frozenset((one, other))
-            if arrived:
-                self._open.add(names)
-                self._cut.discard(lives)
-            elif names in self._open:
-                self._cut.add(lives)
+    async def cut_from(self, name: str, line: Line, lives: Sequence[Life]) -> set[str]:
+        """Those of these lives that this trainer does not reach, though it did, or was reached; empty if it is silent.
 
-    def cut_from(self, one: Key, members: Iterable[Key]) -> set[Key]:
-        """Those of ``members`` to whom the way is cut."""
-        return {other for other in members if frozenset((one, other)) in self._cut}
+        Of many, some are tried.
+        """
+        return {other for way in await self._cut([(name, line, lives)]) for other in way if other != name}
 
-    def apart(self, members: Iterable[Key]) -> list[Key]:
-        """Few of them, without whom no way between the rest is cut: first those to whom most ways are."""
-        rest, gone = set(members), []
-        while rest:
-            cuts, worst = max((len(self.cut_from(one, rest)), one) for one in rest)
-            if not cuts:
-                break
-            rest.remove(worst)
-            gone.append(worst)
+    async def apart(self, members: Mapping[str, tuple[Line, Life]]) -> list[str]:
+        """Few of these, without whom all the rest reach each other: first those to whom most ways are cut."""
+        cut = await self._cut(
+            (name, line, [life for other, (_, life) in members.items() if other != name])
+            for name, (line, _) in members.items()
+        )
+        gone: list[str] = []
+        while cut:
+            counts = Counter(name for way in cut for name in way)
+            gone.append(max(counts, key=lambda name: (counts[name], name)))
+            cut = {way for way in cut if gone[-1] not in way}
         return gone
 
-    def forget(self, one: Key) -> None:
-        """That life is over."""
-        self._cut = {lives for lives in self._cut if one not in lives}
+    async def _cut(self, asked: Iterable[tuple[str, Line, Sequence[Life]]]) -> set[Way]:
+        """Have trainers try others, all at once; the ways that were open and are not, tried from either side."""
+        async with asyncio.TaskGroup() as tasks:
+            tries = [tasks.create_task(self._tried(*one)) for one in asked]
+        tried = [found for one in tries for found in one.result()]
+        reached = {way for way, arrived in tried if arrived}
+        self._open |= reached
+        return {way for way, _ in tried} & self._open - reached
+
+    async def _tried(self, name: str, line: Line, lives: Sequence[Life]) -> list[tuple[Way, bool]]:
+        """Each way from one trainer, and whether it is open; nothing when it does not answer in time."""
+        peers = [
+            announce.Peer(name=life.key[0], incarnation=life.key[1], doors=life.hello.doors)
+            for life in random.sample(lives, min(len(lives), PEERS_MAX))
+        ]
+        number = next(self._numbers)
+        answer = self._asked[number] = asyncio.get_running_loop().create_future()
+        line.send(announce.Try(number=number, peers=peers))
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                reached = (await answer).reached
+        except TimeoutError:
+            return []
+        finally:
+            del self._asked[number]
+        return [(frozenset((name, peer.name)), arrived) for peer, arrived in zip(peers, reached, strict=False)]
+
+    def answered(self, tried: announce.Tried) -> None:
+        """What a trainer says; it may be too late, or what nobody asked."""
+        answer = self._asked.get(tried.number)
+        if answer is not None and not answer.done():
+            answer.set_result(tried)
