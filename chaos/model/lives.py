@@ -196,7 +196,7 @@ class Hit:
     """What one fault did to one member, from its first proof in force to its last end.
 
     A fault of a node hits every member that lived there when it started. `struck` is the life it met, None when that
-    was not seen; `removes` tells a fault that may take the member out of the quorum.
+    was not seen; `removes` tells that it may take the member out of the quorum.
     """
 
     fault_id: str

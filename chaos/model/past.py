@@ -35,10 +35,11 @@ from chaos.model.events import (
     SafetyBroken,
     Step,
     TrainerFinished,
+    TrainerLost,
     TrainerStarted,
     Unknown,
 )
-from chaos.model.injections import Lethal
+from chaos.model.injections import Drop, Lethal
 from chaos.model.lives import Absences, Hit, Life, Timeline
 from chaos.model.steps import Steps
 
@@ -92,6 +93,7 @@ class Past:
     """Fault id -> target -> the members that were hit with it, and the lives they lived when the fault started."""
     _hits: dict[str, dict[str, Hit]] = field(default_factory=lambda: defaultdict(dict))
     """Fault id -> member -> what it did to that."""
+    _cut_off: list[TrainerLost] = field(default_factory=list)
     _blind_seqs: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     _heard_in_drain: set[str] = field(default_factory=set)
     _lookup: _Lookup | None = None
@@ -195,6 +197,25 @@ class Past:
             hit.proofs.append(event)
             if hit.struck is not None and isinstance(event.injection, Lethal):
                 hit.struck.doomed = event
+        self._take_sides(event.fault_id)
+
+    def _take_sides(self, fault_id: str) -> None:
+        """A cut has two sides, and the job may go on with either: of those on the other one, whom it ended as cut off
+        was hit instead of the targets, which then go on like everybody; as many as those are, and no more.
+        """
+        proofs = self.proofs[fault_id]
+        others = {peer for one in proofs if isinstance(one.injection, Drop) for peer in one.injection.peers}
+        targets = [hit for hit in self.hits_by(fault_id) if hit.member not in others]
+        lost = [one for one in self._cut_off if one.name in others and targets[0].t_s <= one.t_s <= targets[0].due_s]
+        for one in sorted(lost, key=_time_s)[: len(targets)]:
+            hit = self._hits[fault_id].get(one.name)
+            if hit is None:
+                hit = Hit(fault_id, one.name, True, self._life_then(one.name, one.member_incarnation, one.t_s))
+                self._hits[fault_id][one.name] = hit
+                self.hits.append(hit)
+            hit.proofs, hit.ends = list(proofs), [end for target in targets for end in target.ends]
+            for target in targets:
+                target.removes = False
 
     def _apply_step(self, event: Step) -> None:
         life = self.life_of(event)
@@ -219,6 +240,10 @@ class Past:
             case EventsLost() | Unknown():
                 self._lose(event)
                 return
+            case TrainerLost(reason="cut_off"):
+                self._cut_off.append(event)
+                for fault_id in list(self.proofs):
+                    self._take_sides(fault_id)
             case TrainerFinished(reason="steps_reached", t_s=t_s):
                 self.finished_s = min(self.finished_s, t_s)
             case _:
@@ -260,8 +285,11 @@ class Past:
         """The life that a proof names. Of several trainers in one pod it is the one that was there at the decision: the
         next one may be built before the death of the last is proven.
         """
-        lives = [life for life in self.lives.get(proof.proof.member, []) if life.incarnation == proof.proof.incarnation]
-        then = [life for life in lives if life.trainer is None or life.trainer.t_s <= proof.decided_s]
+        return self._life_then(proof.proof.member, proof.proof.incarnation, proof.decided_s)
+
+    def _life_then(self, member: str, incarnation: int, t_s: float) -> Life | None:
+        lives = [life for life in self.lives.get(member, []) if life.incarnation == incarnation]
+        then = [life for life in lives if life.trainer is None or life.trainer.t_s <= t_s]
         met = then[-1:] or lives[:1]
         return met[0] if met else None
 

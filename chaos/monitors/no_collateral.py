@@ -17,6 +17,7 @@ class NoCollateral(Monitor[Limits]):
     What comes up may need a second attempt, and every replica has to train in the baseline anyway.
     Those that a fault was aimed at which removes nobody are among them: a slow replica must not be lost. So are those
     that came back from a fault: once they have committed again, nothing excuses a second death.
+    Where a fault cuts two sides apart the job may give up either, but no more of them than were aimed at.
 
     One lost replica that takes others with it is the difference between a hiccup and an outage: the job loses its
     quorum, or every replica, and with the last one all that was trained since the last checkpoint.
@@ -76,12 +77,18 @@ class NoCollateral(Monitor[Limits]):
             return False
         # The newest fault is the likeliest excuse, and to look for the way back from an older one costs more.
         aimed = reversed(self._aimed.get(death.member, ()))
-        return not any(one.t_s <= death.t_s <= _back_s(one, death.member, past) for one in aimed)
+        if any(one.t_s <= death.t_s <= _back_s(one, death.member, past) for one in aimed):
+            return False
+        hits = (hit for hit in past.hits if hit.member == death.member and hit.removes)
+        return not any(hit.t_s <= death.t_s <= past.back_s(hit) for hit in hits)
 
 
 def _back_s(started: events.FaultStarted, member: str, past: Past) -> float:
-    """When a member was back from a fault that was aimed at it; infinite when it was not, or was never hit."""
-    return next((past.back_s(hit) for hit in past.hits_by(started.fault_id) if hit.member == member), inf)
+    """When a member was back from a fault that was aimed at it: never when it was not, or was not hit yet; and it never
+    was away when others were ended instead.
+    """
+    hits = (hit for hit in past.hits_by(started.fault_id) if hit.member == member)
+    return next((past.back_s(hit) if hit.removes else -inf for hit in hits), inf)
 
 
 def _telling(death: Death) -> int:

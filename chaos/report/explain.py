@@ -270,9 +270,11 @@ class Account:
                 )
 
     def _aimed(self, member: str, before_s: float) -> bool:
-        """Whether a fault that may take it out had been aimed at a member."""
+        """Whether a fault that may take it out had been aimed at a member, or hit it instead of another."""
         started = self._past.started.values()
-        return any(one.removes and one.t_s <= before_s and member in self._past.aimed[one.fault_id] for one in started)
+        if any(one.removes and one.t_s <= before_s and member in self._past.aimed[one.fault_id] for one in started):
+            return True
+        return any(hit.member == member and hit.removes and hit.t_s <= before_s for hit in self._past.hits)
 
     def _states(self) -> Iterator[str]:
         """Whether the replicas held the same state."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from journals import Story, about, failing, judge, judge_live, lost, lost_and_back, node_off_and_back, slowed
+from journals import Story, about, failing, jittered, judge, judge_live, lost, lost_and_back, node_off_and_back, slowed
 
-from chaos.api import Outcome, Process, Signal, events
+from chaos.api import Drop, Outcome, Process, Signal, events
 
 
 def test_measures_of_a_good_run() -> None:
@@ -146,3 +146,45 @@ def test_a_second_fault_excuses_a_second_death() -> None:
     findings, broken = judge_live(story.build("replica-1").join("replica-1").train(9).drain().end())
     assert not failing(findings)
     assert not broken
+
+
+def parted(*lost: str, targets: tuple[str, ...] = ("replica-0",), replicas: int = 2) -> Story:
+    """Targets and the others cannot reach each other for a while; these are ended as cut off."""
+    story = Story(replicas).deploy().train(12).phase("disturb").wait(0.1)
+    others = tuple(name for name in story.replicas if name not in targets)
+    story.strike("network.partition", *(Drop(target, others) for target in targets)).wait(1.5)
+    for member in lost:
+        story.say(events.TrainerLost, "controller", name=member, member_incarnation=1, reason="cut_off")
+        story.group.discard(member)
+    story.wait(0.5).discard().regroup().train(8).release().phase("quiesce").train(2)
+    for member in lost:
+        story.build(member).join(member)
+    return story.train(10).drain().end()
+
+
+@pytest.mark.parametrize(
+    ("lost", "targets", "replicas"),
+    [
+        (("replica-0",), ("replica-0",), 2),
+        (("replica-1",), ("replica-0",), 2),
+        (("replica-1",), ("replica-1",), 3),
+        (("replica-0",), ("replica-1", "replica-2"), 3),
+        (("replica-0", "replica-3"), ("replica-1", "replica-2"), 4),
+    ],
+)
+@pytest.mark.parametrize("late_s", [0.0, 5.0])
+def test_of_two_sides_the_job_may_give_up_either(lost, targets, replicas, late_s: float) -> None:
+    story = parted(*lost, targets=targets, replicas=replicas)
+    findings = judge(jittered(story.journal(), 3, late_s), story.plan)
+    assert {name: found for name, found in findings.items() if found.outcome is not Outcome.PASS} == {}
+    assert findings["survivors_continue"].measures["gap_s"] == pytest.approx(2.5, abs=0.01)
+    assert set(lost) == {member for member in story.replicas if f"{member} came" in findings["replicas_rejoin"].reading}
+
+
+@pytest.mark.parametrize(
+    ("lost", "collateral"),
+    [(("replica-1", "replica-2"), "replica-2"), (("replica-0", "replica-1"), "replica-0"), ((), "")],
+)
+def test_of_two_sides_it_gives_up_no_more_than_were_aimed_at(lost, collateral: str) -> None:
+    found = judge(parted(*lost, replicas=4))["no_collateral"]
+    assert (found.outcome is Outcome.FAIL, found.reading.partition(" ")[0] == collateral) == (bool(lost), bool(lost))

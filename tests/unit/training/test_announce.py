@@ -13,8 +13,8 @@ from training.worker import Hellos
 
 TIMEOUT_S = 10.0
 HELLO = announce.Worker(
-    name="replica-0", incarnation=1, fresh=True, monarch="m", host="h", data_interface="lo", events="e", scratch="s",
-    controller="c",
+    name="replica-0", incarnation=1, fresh=True, monarch="m", host="h", data_interface="lo", doors=[], events="e",
+    scratch="s", controller="c",
 )  # fmt: skip
 
 

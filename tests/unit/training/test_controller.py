@@ -16,7 +16,7 @@ from training.controller import Controller
 from training.process import free_port
 from training.settings import Job, Settings
 
-TIMEOUT_S = 5.0
+TIMEOUT_S = 10.0
 SETTINGS = Settings(
     attach_timeout_s=0.5,
     spawn_timeout_s=0.5,
@@ -24,6 +24,7 @@ SETTINGS = Settings(
     finish_grace_s=0.3,
     stop_grace_s=0.5,
     attach_attempts=2,
+    path_check_s=0.0,
 )
 
 
@@ -67,12 +68,17 @@ class Peer:
     def say_raw(self, line: bytes) -> None:
         self._writer.write(line)
 
-    async def hear(self) -> announce.FromController | None:
+    async def hear_all(self) -> announce.FromController | None:
         try:
             line = await self._reader.readline()
         except ConnectionResetError:
             return None
         return msgspec.json.decode(line, type=announce.FromController) if line else None
+
+    async def hear(self) -> announce.FromController | None:
+        """The next thing that is said, but for the leave to join."""
+        said = await self.hear_all()
+        return await self.hear() if isinstance(said, announce.Join) else said
 
     def die(self) -> None:
         self._writer.transport.abort()
@@ -136,7 +142,8 @@ class RunningJob:
         return await self.connect(
             announce.Worker(
                 name=name, incarnation=incarnation, fresh=fresh, monarch=f"id@tcp://{name}:{incarnation}", host=name,
-                data_interface="lo", doors=[f"{name}:{incarnation}"], events="e", scratch="s", controller="controller:29400",
+                data_interface="lo", doors=[f"{name}:{incarnation}"], events="e", scratch="s",
+                controller="controller:29400",
             )
         )  # fmt: skip
 
@@ -152,8 +159,8 @@ class RunningJob:
 
 
 @asynccontextmanager
-async def running(replicas: int = 1, settings: Settings = SETTINGS) -> AsyncIterator[RunningJob]:
-    job = RunningJob(Job(recipe="cpu-debug", replicas=replicas, min_replicas=1, steps=9, settings=settings))
+async def running(replicas: int = 1, settings: Settings = SETTINGS, min_replicas: int = 1) -> AsyncIterator[RunningJob]:
+    job = RunningJob(Job(recipe="cpu-debug", replicas=replicas, min_replicas=min_replicas, steps=9, settings=settings))
     await job.until(events.ControllerStarted)
     try:
         async with asyncio.timeout(TIMEOUT_S):
@@ -383,6 +390,146 @@ async def test_a_silent_trainer_is_told_to_its_peers_and_the_member_of_a_hung_on
         await job.until(events.TrainerLost, 2)
         told = {(event.name, event.reason) for event in job.seen if isinstance(event, events.TrainerLost)}
         assert told == {("replica-0", "silent"), ("replica-1", "silent")}
+
+
+CHECKING = msgspec.structs.replace(SETTINGS, path_check_s=0.2, silence_s=20.0)
+
+
+class Network:
+    """Members whose trainers try what they are asked to try, and say that they wait while a way between them is cut."""
+
+    def __init__(self, job: RunningJob) -> None:
+        self.job = job
+        self.cut: set[frozenset[str]] = set()
+        self.told: dict[str, list[announce.FromController]] = {}
+        self.rounds = 0
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def member(self, name: str) -> None:
+        _, trainer = await self.job.member(name)
+        self.live(name, trainer)
+
+    def live(self, name: str, trainer: Peer, quorum_id: int = 1) -> None:
+        self.told[name] = []
+        self._tasks += [
+            asyncio.ensure_future(self._answer(name, trainer)),
+            asyncio.ensure_future(self._beat(name, trainer, quorum_id)),
+        ]
+
+    async def _answer(self, name: str, trainer: Peer) -> None:
+        while (said := await trainer.hear_all()) is not None:
+            self.told[name].append(said)
+            if isinstance(said, announce.Try):
+                reached = [frozenset((name, peer.name)) not in self.cut for peer in said.peers]
+                trainer.say(announce.Tried(number=said.number, reached=reached))
+                self.rounds += not all(reached)
+            elif isinstance(said, announce.Exit):
+                await trainer.close()
+
+    async def _beat(self, name: str, trainer: Peer, quorum_id: int) -> None:
+        while not self.has_heard(name, announce.Exit):
+            waits_s = 1.0 if self.cut else 0.0
+            trainer.say(msgspec.structs.replace(beat(f"{name}:a", for_s=waits_s), quorum_id=quorum_id))
+            await asyncio.sleep(0.05)
+
+    def has_heard(self, name: str, kind: type[announce.Message]) -> bool:
+        return any(isinstance(said, kind) for said in self.told[name])
+
+    async def hears(self, name: str, kind: type[announce.Message]) -> None:
+        while not self.has_heard(name, kind):
+            await asyncio.sleep(0.01)
+
+    async def is_tried(self, times: int) -> None:
+        """Until so many trainers more have found a way cut."""
+        until = self.rounds + times
+        while self.rounds < until:
+            await asyncio.sleep(0.01)
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+
+@asynccontextmanager
+async def network(*names: str, cut: tuple[str, ...] = (), min_replicas: int = 1) -> AsyncIterator[Network]:
+    async with running(len(names), CHECKING, min_replicas) as job:
+        network = Network(job)
+        network.cut = ways(*cut)
+        try:
+            for name in names:
+                await network.member(name)
+                await network.hears(name, announce.Join)
+            yield network
+        finally:
+            network.close()
+
+
+def ways(*between: str) -> set[frozenset[str]]:
+    """`0-2` is the way from replica-0 to replica-2."""
+    return {frozenset(f"replica-{number}" for number in way.split("-")) for way in between}
+
+
+THREE = ("replica-0", "replica-1", "replica-2")
+
+
+@in_loop
+async def test_who_is_cut_off_from_most_is_ended_and_the_next_one_joins_when_it_reaches_the_group() -> None:
+    async with network(*THREE, min_replicas=2) as there:
+        there.cut = ways("0-1", "1-2")
+        await there.hears("replica-1", announce.Exit)
+        lost = await there.job.until(events.TrainerLost)
+        assert (lost.name, lost.reason) == ("replica-1", "cut_off")
+        for name in ("replica-0", "replica-2"):
+            await there.hears(name, announce.Lost)
+            assert not there.has_heard(name, announce.Exit)
+        there.live("replica-1", await there.job.trainer("replica-1", pid=8), quorum_id=-1)
+        await there.is_tried(3)
+        assert not there.has_heard("replica-1", announce.Join)
+        there.cut = ways("1-2")
+        await there.is_tried(3)
+        assert not there.has_heard("replica-1", announce.Join), "it must reach all of them"
+        there.cut = ways()
+        await there.hears("replica-1", announce.Join)
+        assert [event.name for event in there.job.seen if isinstance(event, events.TrainerLost)] == ["replica-1"]
+
+
+@in_loop
+async def test_of_two_sides_one_is_left_that_is_whole() -> None:
+    async with network(*THREE, "replica-3", min_replicas=2) as there:
+        there.cut = ways("0-2", "0-3", "1-2", "1-3")
+        await there.job.until(events.TrainerLost, 2)
+        lost = {event.name for event in there.job.seen if isinstance(event, events.TrainerLost)}
+        assert lost in ({"replica-0", "replica-1"}, {"replica-2", "replica-3"})
+
+
+@pytest.mark.parametrize("why", ["too few would be left", "the way never was open"])
+def test_nobody_is_ended_over_a_cut_way_when(why: str) -> None:
+    async def body() -> None:
+        always = ("0-1", "1-2") if why == "the way never was open" else ()
+        async with network(*THREE, cut=always, min_replicas=1 if always else 3) as there:
+            there.cut = ways("0-1", "1-2")
+            await there.is_tried(9)
+            assert not any(there.has_heard(name, announce.Exit) for name in THREE)
+
+    asyncio.run(body())
+
+
+@in_loop
+async def test_a_controller_that_was_started_again_learns_from_those_it_finds_which_ways_are_open() -> None:
+    async with running(2, CHECKING) as job:
+        there = Network(job)
+        for name in THREE[:2]:
+            there.live(name, await job.trainer(name))
+            await there.hears(name, announce.Join)
+        for name in THREE[:2]:
+            await job.worker(name, fresh=False)
+        await there.hears("replica-1", announce.Try)
+        while not any(isinstance(said, announce.Try) and said.peers for said in there.told["replica-0"]):
+            await asyncio.sleep(0.01)
+        there.cut = ways("0-1")
+        lost = await job.until(events.TrainerLost)
+        assert lost.reason == "cut_off"
+        there.close()
 
 
 BY_MONARCH = msgspec.structs.replace(SETTINGS, detection="monarch", respawn="pod")
