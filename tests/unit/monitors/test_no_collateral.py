@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 import pytest
-from journals import Story, about, failing, jittered, judge, judge_live, lost, lost_and_back, node_off_and_back, slowed
+from journals import (
+    Story,
+    about,
+    failing,
+    jittered,
+    judge,
+    judge_live,
+    lost,
+    lost_and_back,
+    node_off_and_back,
+    numbered,
+    slowed,
+)
 
 from chaos.api import Drop, Outcome, Process, Signal, events
 
@@ -179,6 +191,15 @@ def test_of_two_sides_the_job_may_give_up_either(lost, targets, replicas, late_s
     assert {name: found for name, found in findings.items() if found.outcome is not Outcome.PASS} == {}
     assert findings["survivors_continue"].measures["gap_s"] == pytest.approx(2.5, abs=0.01)
     assert set(lost) == {member for member in story.replicas if f"{member} came" in findings["replicas_rejoin"].reading}
+
+
+def test_the_loss_may_be_told_before_the_proof() -> None:
+    story = parted("replica-1")
+    journal = story.journal()
+    told = next(event for event in journal if isinstance(event, events.TrainerLost))
+    journal.remove(told)
+    journal.insert(next(at for at, e in enumerate(journal) if isinstance(e, events.InjectionInForce)), told)
+    assert judge(numbered(journal), story.plan)["no_collateral"].outcome is Outcome.PASS
 
 
 @pytest.mark.parametrize(
