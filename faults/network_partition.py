@@ -11,7 +11,7 @@ class NetworkPartition(Fault, frozen=True):
     """Cut replicas, or those of a node, off from the other replicas; all still reach lighthouse and controller.
 
     Why it happens: a switch, a routing mistake or a firewall rule between two racks. Both sides are well and say so,
-    yet no exchange between them ends; a job without one arbiter would split in two.
+    yet no exchange between them ends; a job without one arbiter would split in two. It may go on with either side.
     """
 
     name = "network.partition"
