@@ -41,6 +41,7 @@ FAULTS: dict[str, dict[str, object]] = {
     "process.freeze": {"target": {"role": "replica"}, "for_s": 8},
     "nic.down data": {"target": {"role": "replica"}, "args": {"interface": "data"}, "for_s": 8},
     "nic.down control": {"target": {"role": "replica"}, "args": {"interface": "control"}, "for_s": 8},
+    "network.partition": {"target": {"role": "replica"}, "for_s": 8},
     "node.down": {"target": {"role": "node", "member": "node-1"}, "for_s": 5},
     "lighthouse.kill": {"target": {"role": "lighthouse"}},
     "controller.kill": {"target": {"role": "controller"}},
