@@ -165,6 +165,8 @@ class ReplicaManager(torchft.Manager):  # type: ignore[misc]
         self._leave_on_error = leave_on_error
         self.waits = waits
         waits.before_exchange = self._give_up_lost
+        if leave_on_error:
+            self._pg.before_making = self._give_up_making
         self._members: frozenset[str] = frozenset()
         self.lost: set[str] = set()
         self._last_step: int | None = None
@@ -187,6 +189,8 @@ class ReplicaManager(torchft.Manager):  # type: ignore[misc]
         self.lost.add(replica_id)
         if self.waits.exchanging:
             self._give_up_lost()
+        elif self._leave_on_error:
+            self._give_up_making()
 
     def joined(self, quorum: Any, lost_before: set[str]) -> None:
         """Be in a quorum. Who was lost before it was asked for, and is a member, has beaten since.
@@ -205,6 +209,10 @@ class ReplicaManager(torchft.Manager):  # type: ignore[misc]
         if gone and self.errored() is None:
             self.report_error(ConnectionError(f"{min(gone).partition(':')[0]} is lost"))
             self._pg.abort()
+
+    def _give_up_making(self) -> None:
+        if gone := self._members & self.lost:
+            self._pg.give_up(ConnectionError(f"{min(gone).partition(':')[0]} is lost"))
 
     def set_watch(self, watch: Watch) -> None:
         """From now on, tell ``watch``."""

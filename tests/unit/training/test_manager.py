@@ -197,6 +197,29 @@ def test_one_that_is_lost_when_the_exchange_has_begun_and_nobody_waits_yet_is_no
     assert first.do(step).result(SOON_S) is False
 
 
+@pytest.mark.parametrize("told", ["while the group is made", "before"])
+def test_one_that_is_lost_when_the_group_is_to_be_made_is_not_waited_for(pair: tuple[Replica, Replica], told) -> None:
+    first, second = pair
+    give_up(first, second)  # so that the group is made anew
+    meets, stays_away = threading.Event(), threading.Event()
+    second.manager._pg.configure = lambda *_, **__: stays_away.wait(EXCHANGE.total_seconds())
+    meet = first.manager._pg.before_making
+
+    def met() -> None:
+        if told == "before":
+            first.lose(second)
+        meet()
+        meets.set()
+
+    first.manager._pg.before_making = met
+    tries = [first.do(first.step), second.do(second.step)]
+    assert meets.wait(SOON_S)
+    if told != "before":
+        first.lose(second)
+    assert tries[0].result(SOON_S) is False
+    stays_away.set()
+
+
 def test_one_that_asked_for_a_quorum_and_died_is_not_waited_for_when_its_follower_is_there(address: str) -> None:
     first, follower = Replica("replica-0", address), Replica("replica-1", address)
     dead = LighthouseClient(f"http://{address}", connect_timeout=EXCHANGE)
