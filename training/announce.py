@@ -72,7 +72,7 @@ class Beat(Message, frozen=True, kw_only=True, tag="beat"):
 
 
 class Tried(Message, frozen=True, kw_only=True, tag="tried"):
-    """A trainer's answer to ``Try`` of this number: whether each of the peers was reached."""
+    """A trainer's answer to ``Try`` of this number: whether it reached each of the peers."""
 
     number: int
     reached: list[bool]
@@ -111,19 +111,11 @@ class Lost(Message, frozen=True, kw_only=True, tag="lost"):
     replica_id: str
 
 
-class Peer(msgspec.Struct, frozen=True, kw_only=True):
-    """Another member in this life of it, and where to knock."""
-
-    name: str
-    incarnation: int
-    doors: list[str]
-
-
 class Try(Message, frozen=True, kw_only=True, tag="try"):
-    """To a trainer: do you reach these?"""
+    """To a trainer: do you reach these peers? ``doors``: those of each."""
 
     number: int
-    peers: list[Peer]
+    doors: list[list[str]]
 
 
 class Join(Message, frozen=True, kw_only=True, tag="join"):

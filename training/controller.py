@@ -257,8 +257,8 @@ class Controller:
     async def _admit(self, key: tuple[str, int], line: Line) -> None:
         """Let a trainer join once it reaches those of the group that its member has reached before."""
         while self._job.settings.path_check_s:
-            others = [life for life in self._lives.values() if life.key != key]
-            if not await self._paths.cut_from(key[0], line, others) & {name for name, _ in self._watch.present()}:
+            cut = await self._paths.cut_from(key[0], line, [life for life in self._lives.values() if life.key != key])
+            if cut is not None and cut.isdisjoint(name for name, _ in self._watch.present()):
                 break
         if self._job.settings.history == "kept":
             if place := self._places.get(key[0]):
@@ -289,15 +289,15 @@ class Controller:
                 if life.key in group and life.key in self._trainers
             }
             apart = await self._paths.apart(members)
-            there = {name for name, _ in group & self._watch.present() & self._trainers.keys()}
-            if len(there.difference(apart)) < self._job.min_replicas:
+            there = self._watch.present() & self._trainers.keys()
+            left = {name: life for name, (_, life) in members.items() if life.key in there}
+            if len(left.keys() - set(apart)) < self._job.min_replicas:
                 continue
-            for name in there.intersection(apart):
-                key = members[name][1].key
-                log.warning("%s is cut off from peers of its group", members[name][1].tag)
-                if (replica_id := self._watch.ended(key)) is not None:
-                    self._tell_lost(key, replica_id, "cut_off")
-                self._trainers[key].send(announce.Exit(reason="cut off from peers"))
+            for life in (left[name] for name in apart if name in left):
+                log.warning("%s is cut off from peers of its group", life.tag)
+                if (replica_id := self._watch.ended(life.key)) is not None:
+                    self._tell_lost(life.key, replica_id, "cut_off")
+                self._trainers[life.key].send(announce.Exit(reason="cut off from peers"))
 
     def _trainer_ended(self, key: tuple[str, int]) -> None:
         if (replica_id := self._watch.ended(key)) is not None and self._job.settings.silence_s:

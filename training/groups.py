@@ -47,6 +47,7 @@ class LeavableGloo(torchft.ProcessGroupGloo):  # type: ignore[misc]
         if isinstance(made, Exception):
             raise made
         self._pg = made
+        self._replica_id, self._rank, self._quorum_id = maker._replica_id, maker._rank, maker._quorum_id  # for its log
         self._connections = frozenset(name for _, name in sockets()) - before
 
     def give_up(self, reason: Exception) -> None:

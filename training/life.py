@@ -154,10 +154,8 @@ class Life:
 
     def _try(self, asked: announce.Try) -> None:
         """On a thread of its own."""
-        reached = doors.reached([door for peer in asked.peers for door in peer.doors])
-        self._link.send(
-            announce.Tried(number=asked.number, reached=[reached.issuperset(peer.doors) for peer in asked.peers])
-        )
+        reached = doors.reached([door for peer in asked.doors for door in peer])
+        self._link.send(announce.Tried(number=asked.number, reached=[reached.issuperset(peer) for peer in asked.doors]))
 
     def _take_orders(self) -> faultpoints.FaultPoints:
         """Fault points that can be armed from now on. They are not needed for training."""

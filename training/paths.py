@@ -30,19 +30,22 @@ class Paths:
         self._asked: dict[int, asyncio.Future[announce.Tried]] = {}
         self._numbers = itertools.count()
 
-    async def cut_from(self, name: str, line: Line, lives: Sequence[Life]) -> set[str]:
-        """Those of these lives that this trainer does not reach, though it did, or was reached; empty if it is silent.
+    async def cut_from(self, name: str, line: Line, lives: Sequence[Life]) -> set[str] | None:
+        """Those of these that this trainer does not reach, though it did, or was reached; of many, some are tried.
 
-        Of many, some are tried.
+        None when it does not answer in time.
         """
-        return {other for way in await self._cut([(name, line, lives)]) for other in way if other != name}
+        tried = await self._tried(name, line, lives)
+        return None if tried is None else {other for way in self._cut(tried) for other in way if other != name}
 
     async def apart(self, members: Mapping[str, tuple[Line, Life]]) -> list[str]:
         """Few of these, without whom all the rest reach each other: first those to whom most ways are cut."""
-        cut = await self._cut(
-            (name, line, [life for other, (_, life) in members.items() if other != name])
-            for name, (line, _) in members.items()
-        )
+        async with asyncio.TaskGroup() as tasks:
+            tries = [
+                tasks.create_task(self._tried(name, line, [life for _, life in members.values() if life is not own]))
+                for name, (line, own) in members.items()
+            ]
+        cut = self._cut(found for one in tries for found in one.result() or ())
         gone: list[str] = []
         while cut:
             counts = Counter(name for way in cut for name in way)
@@ -50,32 +53,28 @@ class Paths:
             cut = {way for way in cut if gone[-1] not in way}
         return gone
 
-    async def _cut(self, asked: Iterable[tuple[str, Line, Sequence[Life]]]) -> set[Way]:
-        """Have trainers try others, all at once; the ways that were open and are not, tried from either side."""
-        async with asyncio.TaskGroup() as tasks:
-            tries = [tasks.create_task(self._tried(*one)) for one in asked]
-        tried = [found for one in tries for found in one.result()]
-        reached = {way for way, arrived in tried if arrived}
-        self._open |= reached
-        return {way for way, _ in tried} & self._open - reached
+    def _cut(self, tried: Iterable[tuple[Way, bool]]) -> set[Way]:
+        """Note which ways are open; those that were and are not, tried from either side."""
+        ways = {True: set[Way](), False: set[Way]()}
+        for way, is_open in tried:
+            ways[is_open].add(way)
+        self._open |= ways[True]
+        return ways[False] & self._open - ways[True]
 
-    async def _tried(self, name: str, line: Line, lives: Sequence[Life]) -> list[tuple[Way, bool]]:
-        """Each way from one trainer, and whether it is open; nothing when it does not answer in time."""
-        peers = [
-            announce.Peer(name=life.key[0], incarnation=life.key[1], doors=life.hello.doors)
-            for life in random.sample(lives, min(len(lives), PEERS_MAX))
-        ]
+    async def _tried(self, name: str, line: Line, lives: Sequence[Life]) -> list[tuple[Way, bool]] | None:
+        """Each way from one trainer, and whether it is open."""
+        lives = random.sample(lives, min(len(lives), PEERS_MAX))
         number = next(self._numbers)
         answer = self._asked[number] = asyncio.get_running_loop().create_future()
-        line.send(announce.Try(number=number, peers=peers))
+        line.send(announce.Try(number=number, doors=[life.hello.doors for life in lives]))
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 reached = (await answer).reached
         except TimeoutError:
-            return []
+            return None
         finally:
             del self._asked[number]
-        return [(frozenset((name, peer.name)), arrived) for peer, arrived in zip(peers, reached, strict=False)]
+        return [(frozenset((name, life.key[0])), arrived) for life, arrived in zip(lives, reached, strict=False)]
 
     def answered(self, tried: announce.Tried) -> None:
         """What a trainer says; it may be too late, or what nobody asked."""

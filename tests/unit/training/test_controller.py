@@ -316,7 +316,7 @@ async def test_a_dead_trainer_is_told_to_its_peers_and_its_member_lives_on() -> 
 
 @in_loop
 async def test_a_trainer_whose_follower_is_heard_of_before_its_end_is_lost_and_one_that_came_anew_is_not() -> None:
-    async with running(replicas=2) as job:
+    async with running(replicas=2, settings=msgspec.structs.replace(SETTINGS, silence_s=20.0)) as job:
         (_, trainer), (_, peer) = await job.member("replica-0"), await job.member("replica-1")
         trainer.say(beat("replica-0:a"))
         peer.say(beat("replica-1:a"))
@@ -420,7 +420,7 @@ class Network:
         while (said := await trainer.hear_all()) is not None:
             self.told[name].append(said)
             if isinstance(said, announce.Try):
-                reached = [frozenset((name, peer.name)) not in self.cut for peer in said.peers]
+                reached = [frozenset((name, door.partition(":")[0])) not in self.cut for (door,) in said.doors]
                 trainer.say(announce.Tried(number=said.number, reached=reached))
                 self.rounds += not all(reached)
             elif isinstance(said, announce.Exit):
@@ -494,6 +494,19 @@ async def test_who_is_cut_off_from_most_is_ended_and_the_next_one_joins_when_it_
 
 
 @in_loop
+async def test_one_that_is_too_busy_to_try_joins_when_it_has_tried() -> None:
+    async with network(*THREE[:2]) as there:
+        there.cut = ways("0-1")
+        await there.job.until(events.TrainerLost)
+        follower = await there.job.trainer("replica-1", pid=8)
+        for _ in range(2):
+            assert isinstance(await follower.hear_all(), announce.Try), "unanswered, it is asked again"
+        there.live("replica-1", follower, quorum_id=-1)
+        there.cut = ways()
+        await there.hears("replica-1", announce.Join)
+
+
+@in_loop
 async def test_of_two_sides_one_is_left_that_is_whole() -> None:
     async with network(*THREE, "replica-3", min_replicas=2) as there:
         there.cut = ways("0-2", "0-3", "1-2", "1-3")
@@ -524,7 +537,7 @@ async def test_a_controller_that_was_started_again_learns_from_those_it_finds_wh
         for name in THREE[:2]:
             await job.worker(name, fresh=False)
         await there.hears("replica-1", announce.Try)
-        while not any(isinstance(said, announce.Try) and said.peers for said in there.told["replica-0"]):
+        while not any(isinstance(said, announce.Try) and said.doors for said in there.told["replica-0"]):
             await asyncio.sleep(0.01)
         there.cut = ways("0-1")
         lost = await job.until(events.TrainerLost)
