@@ -2,7 +2,6 @@
 
 Gloo waits for a peer that says nothing until its timeout, and has no abort. Here leaving cuts the connections of the
 group in this process, so every wait on either end fails, and no late data can reach a tensor that is in use again.
-A group is made by a thread that is left to itself when the group is given up before it is there.
 Not here: NCCL, which aborts by itself, and who decides to leave (``healing``).
 """
 
@@ -10,50 +9,37 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import torchft
 from torch.distributed import Work
 
+from training.errands import Errand
 from training.waits import Waits
 
 
 class LeavableGloo(torchft.ProcessGroupGloo):  # type: ignore[misc]
-    """TorchFT's group over Gloo, whose ``abort`` and ``give_up`` may be called from any thread."""
+    """TorchFT's group over Gloo, whose ``abort`` may be called from any thread. ``making``: of the next group."""
 
     def __init__(self, timeout: timedelta, waits: Waits) -> None:
         super().__init__(timeout)
         self._waits = waits
-        self._making: queue.SimpleQueue[Any] | None = None
-        self.before_making: Callable[[], None] = lambda: None
-        """Called when a group is in the making, and may be given up."""
+        self.making = Errand("group-making")
 
     _connections: frozenset[str] = frozenset()
 
     def configure(self, *where: Any, **options: Any) -> None:
-        """Raises what making it raises, or what it is given up for."""
         self.abort(errored=False)
         before = frozenset(name for _, name in sockets())
-        making = self._making = queue.SimpleQueue()
-        self.before_making()
         maker = torchft.ProcessGroupGloo(self._timeout)
-        threading.Thread(target=_make, args=(maker, making, where, options), name="group-making", daemon=True).start()
-        made, self._making = making.get(), None
-        if isinstance(made, Exception):
-            raise made
-        self._pg = made
+        self.making.run(lambda: maker.configure(*where, **options))
+        self._pg = maker._pg
         self._replica_id, self._rank, self._quorum_id = maker._replica_id, maker._rank, maker._quorum_id  # for its log
         self._connections = frozenset(name for _, name in sockets()) - before
-
-    def give_up(self, reason: Exception) -> None:
-        """Wait no longer for the group that is in the making, if there is one."""
-        if (making := self._making) is not None:
-            making.put(reason)
 
     def abort(self, errored: bool = True) -> None:
         """Leave the group. Nothing is exchanged before the next ``configure``; one that runs is not stopped.
@@ -71,14 +57,6 @@ class LeavableGloo(torchft.ProcessGroupGloo):  # type: ignore[misc]
 
     def _wrap_work(self, work: Any, opts: object) -> Any:
         return Waited(work, self._waits)
-
-
-def _make(maker: Any, making: queue.SimpleQueue[Any], where: tuple[Any, ...], options: dict[str, Any]) -> None:
-    try:
-        maker.configure(*where, **options)
-        making.put(maker._pg)
-    except Exception as error:
-        making.put(error)
 
 
 class Waited(Work):  # type: ignore[misc]

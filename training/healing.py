@@ -61,6 +61,7 @@ class FaultTolerance(TorchFTManager):  # type: ignore[misc]
         init_sync: bool
         member: str
         host: str
+        heal_host: str
         lighthouse: str
         quorum_timeout_s: float
         quorum_retries: int
@@ -93,7 +94,7 @@ class FaultTolerance(TorchFTManager):  # type: ignore[misc]
             lighthouse_addr=config.lighthouse,
             replica_id=config.member,
             hostname=config.host,
-            checkpoint_transport=AdvertisedTransport(timeout=heal_timeout, host=config.host),
+            checkpoint_transport=AdvertisedTransport(timeout=heal_timeout, host=config.heal_host),
         )
         self.replicate_pg = torchft.process_group.ManagedProcessGroup(self._manager)
         self.replicate_pg.register("dp_replicate")

@@ -109,7 +109,12 @@ class Life:
         imported = time.monotonic()
         store = trainers.open_store(worker.host)
         config = recipes.trainer_config(
-            job, member=worker.name, host=worker.host, lighthouse=self._lighthouse, scratch=worker.scratch
+            job,
+            member=worker.name,
+            host=worker.host,
+            heal_host=heal_host(worker, job.settings.heal_over),
+            lighthouse=self._lighthouse,
+            scratch=worker.scratch,
         )
         return trainers.ReplicaTrainer(config), imported, store
 
@@ -223,6 +228,11 @@ class Life:
         self._writer.emit(events.TrainerFinished(step=step, reason=reason))
         log.info("finished at step %d: %s", step, reason)
         self._link.keep_saying(announce.Finished(reason=reason))
+
+
+def heal_host(worker: announce.Worker, over: str) -> str:
+    """Where peers fetch the state of a replica: at its name, or at the address of its data interface, if it has one."""
+    return next(iter(process.addresses(worker.data_interface)), worker.host) if over == "data" else worker.host
 
 
 def beat(trainer: ReplicaTrainer) -> announce.Beat:

@@ -20,6 +20,7 @@ from torchft.checkpointing import HTTPTransport
 from torchft.utils import get_stream_context
 
 from training import harm
+from training.errands import Errand
 from training.faultpoints import FaultPoints, Ordered
 from training.waits import Waits
 
@@ -44,6 +45,7 @@ class AdvertisedTransport(HTTPTransport):  # type: ignore[misc]
         self._host = host
         self.watch: Watch | None = None
         self.points = FaultPoints()
+        self.fetching = Errand("state-fetching")
         super().__init__(timeout=timeout, num_chunks=0)
         self._server.RequestHandlerClass = self._serving(self._server.RequestHandlerClass)
 
@@ -57,7 +59,8 @@ class AdvertisedTransport(HTTPTransport):  # type: ignore[misc]
 
     def recv_checkpoint(self, src_rank: int, metadata: str, step: int, timeout: timedelta) -> Any:
         self.points.at("in_heal", step + 1)
-        return super().recv_checkpoint(src_rank, metadata, step, timeout)
+        fetch = super().recv_checkpoint
+        return self.fetching.run(lambda: fetch(src_rank, metadata, step, timeout))
 
     def _serving(self, stock: Any) -> Any:
         """TorchFT's request handler with a fault point between the head and the body of an answer, which is given on
@@ -165,9 +168,11 @@ class ReplicaManager(torchft.Manager):  # type: ignore[misc]
         self._leave_on_error = leave_on_error
         self.waits = waits
         waits.before_exchange = self._give_up_lost
+        self._checkpoint_transport.fetching.begun = self._give_up_hopeless
         if leave_on_error:
-            self._pg.before_making = self._give_up_making
+            self._pg.making.begun = self._give_up_hopeless
         self._members: frozenset[str] = frozenset()
+        self._donor = ""
         self.lost: set[str] = set()
         self._last_step: int | None = None
         self.made_step = 0
@@ -189,8 +194,8 @@ class ReplicaManager(torchft.Manager):  # type: ignore[misc]
         self.lost.add(replica_id)
         if self.waits.exchanging:
             self._give_up_lost()
-        elif self._leave_on_error:
-            self._give_up_making()
+        else:
+            self._give_up_hopeless()
 
     def joined(self, quorum: Any, lost_before: set[str]) -> None:
         """Be in a quorum. Who was lost before it was asked for, and is a member, has beaten since.
@@ -203,6 +208,7 @@ class ReplicaManager(torchft.Manager):  # type: ignore[misc]
         if members != self._members or self._commit_failures or quorum.heal:
             self._quorum_id = NO_QUORUM
         self._members = members
+        self._donor = quorum.replica_ids[quorum.recover_src_replica_rank] if quorum.heal else ""
 
     def _give_up_lost(self) -> None:
         gone = self._members & self.lost
@@ -210,9 +216,14 @@ class ReplicaManager(torchft.Manager):  # type: ignore[misc]
             self.report_error(ConnectionError(f"{min(gone).partition(':')[0]} is lost"))
             self._pg.abort()
 
-    def _give_up_making(self) -> None:
+    def _give_up_hopeless(self) -> None:
+        """Make no group of which one is lost, fetch no state from one that is."""
         if gone := self._members & self.lost:
-            self._pg.give_up(ConnectionError(f"{min(gone).partition(':')[0]} is lost"))
+            reason = ConnectionError(f"{min(gone).partition(':')[0]} is lost")
+            if self._leave_on_error:
+                self._pg.making.give_up(reason)
+            if self._donor in gone:
+                self._checkpoint_transport.fetching.give_up(reason)
 
     def set_watch(self, watch: Watch) -> None:
         """From now on, tell ``watch``."""

@@ -118,7 +118,9 @@ def require_device(recipe: str) -> None:
         raise UserError(f"--recipe {recipe}: needs an NVIDIA GPU and this machine has none; type --recipe cpu-debug")
 
 
-def trainer_config(job: Job, *, member: str, host: str, lighthouse: str, scratch: str) -> ReplicaTrainer.Config:
+def trainer_config(
+    job: Job, *, member: str, host: str, heal_host: str, lighthouse: str, scratch: str
+) -> ReplicaTrainer.Config:
     """The TorchTitan configuration of one replica. Imports torch and torchtitan: call it in a trainer process only."""
     from torchtitan.components.loss import CrossEntropyLoss
     from torchtitan.components.optimizer import default_adamw
@@ -188,6 +190,7 @@ def trainer_config(job: Job, *, member: str, host: str, lighthouse: str, scratch
             init_sync=settings.init_sync,
             member=member,
             host=host,
+            heal_host=heal_host,
             lighthouse=lighthouse,
             quorum_timeout_s=settings.quorum_timeout_s,
             quorum_retries=settings.quorum_retries,

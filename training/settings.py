@@ -136,6 +136,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     adopt_timeout_s: Annotated[
         float, Meta(gt=0, description="wait of a restarted controller for the trainer of a known worker")
     ] = 5.0
+    heal_over: Annotated[
+        Literal["data", "control"],
+        Meta(
+            description="the interface that a state is handed out on: data, that of the gradients; control, that of "
+            "the host's name, as TorchFT has it"
+        ),
+    ] = "data"
     detection: Annotated[
         Literal["connection", "monarch"],
         Meta(description="connection: a life ends with its connections; monarch: with the call to its trainer"),

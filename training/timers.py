@@ -79,6 +79,10 @@ TIMERS = {
         0.0, lambda step_s: max(0.5, step_s),
         "both sides of a cut path are well and say so: only trying tells; shorter, more is tried in vain",
     ),
+    "heal_over": Timer(
+        "control", lambda _: "data",
+        "a state is as large as the gradients of many steps, and belongs on the fast network; there it takes of theirs",
+    ),
     "detection": Timer("monarch", lambda _: "connection", "a closed connection tells at once what Monarch tells late"),
     "monarch_timers": Timer("stock", lambda _: "tuned", "see workload.MONARCH_TIMERS; a busy host may seem dead"),
     "orphan_timeout_s": Timer(60, lambda _: 86_400, "trainers need no controller; who leaves one behind must end them"),

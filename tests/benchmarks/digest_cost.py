@@ -56,12 +56,12 @@ def measure(steps: int, scratch: str) -> tuple[list[float], list[float], int]:
     server = lighthouse.start("127.0.0.1:0", 1, job.settings)
     store = trainer.open_store("127.0.0.1")
     config = recipes.trainer_config(
-        job, member="replica-0", host="127.0.0.1", lighthouse=server.address(), scratch=scratch
+        job, member="replica-0", host="127.0.0.1", heal_host="127.0.0.1", lighthouse=server.address(), scratch=scratch
     )
     replica = trainer.ReplicaTrainer(config)
     taken, digests = Steps(), list[float]()
     replica._digest_now = timed(replica._digest_now, digests)
-    replica.run(taken, faultpoints.FaultPoints(), started=lambda: None)
+    replica.run(taken, faultpoints.FaultPoints(), started=lambda: None, tell=lambda _: None)
     entries = state.entries(replica.model_parts, replica.optimizers.optimizers)
     size = sum(value.nbytes for value in entries.values() if not isinstance(value, float))
     replica.manager.shutdown(wait=False)

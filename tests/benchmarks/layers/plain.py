@@ -76,7 +76,9 @@ def train(job: Job, folder: Path) -> None:
             writer.emit(Step(step=self.step, loss=loss, grad_norm=grad_norm))
 
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    ours = recipes.trainer_config(job, member=f"replica-{rank}", host="", lighthouse="", scratch=str(folder))
+    ours = recipes.trainer_config(
+        job, member=f"replica-{rank}", host="", heal_host="", lighthouse="", scratch=str(folder)
+    )
     theirs = {field.name: getattr(ours, field.name) for field in dataclasses.fields(Trainer.Config)}
     schedule = ours.lr_scheduler
     theirs |= {

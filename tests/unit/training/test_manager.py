@@ -203,7 +203,7 @@ def test_one_that_is_lost_when_the_group_is_to_be_made_is_not_waited_for(pair: t
     give_up(first, second)  # so that the group is made anew
     meets, stays_away = threading.Event(), threading.Event()
     second.manager._pg.configure = lambda *_, **__: stays_away.wait(EXCHANGE.total_seconds())
-    meet = first.manager._pg.before_making
+    meet = first.manager._pg.making.begun
 
     def met() -> None:
         if told == "before":
@@ -211,13 +211,34 @@ def test_one_that_is_lost_when_the_group_is_to_be_made_is_not_waited_for(pair: t
         meet()
         meets.set()
 
-    first.manager._pg.before_making = met
+    first.manager._pg.making.begun = met
     tries = [first.do(first.step), second.do(second.step)]
     assert meets.wait(SOON_S)
     if told != "before":
         first.lose(second)
     assert tries[0].result(SOON_S) is False
     stays_away.set()
+
+
+def test_a_state_is_not_fetched_from_one_that_is_lost(pair: tuple[Replica, Replica], address: str) -> None:
+    healing = Replica("replica-2", address)
+    begun, never = threading.Event(), threading.Event()
+
+    def stand_still(*_: object) -> None:
+        begun.set()
+        never.wait(EXCHANGE.total_seconds())
+
+    healing.manager._checkpoint_transport._load_from_address = stand_still
+    waiting = healing.do(healing.step)
+    until_asked(address, 1)
+    for replica in pair:
+        replica.do(replica.step)
+    assert begun.wait(SOON_S)
+    for donor in pair:
+        healing.lose(donor)
+    assert waiting.result(SOON_S) is False
+    never.set()
+    healing.close()
 
 
 def test_one_that_asked_for_a_quorum_and_died_is_not_waited_for_when_its_follower_is_there(address: str) -> None:
