@@ -13,10 +13,12 @@ from datetime import timedelta
 from typing import Any, Protocol
 from unittest import mock
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import torch
 import torchft
 from torchft.checkpointing import HTTPTransport
+from torchft.checkpointing._serialization import _streaming_load
 from torchft.utils import get_stream_context
 
 from training import harm
@@ -46,6 +48,8 @@ class AdvertisedTransport(HTTPTransport):  # type: ignore[misc]
         self.watch: Watch | None = None
         self.points = FaultPoints()
         self.fetching = Errand("state-fetching")
+        self.answered = False
+        """Whether the donor has begun to hand over what is fetched."""
         super().__init__(timeout=timeout, num_chunks=0)
         self._server.RequestHandlerClass = self._serving(self._server.RequestHandlerClass)
 
@@ -59,8 +63,14 @@ class AdvertisedTransport(HTTPTransport):  # type: ignore[misc]
 
     def recv_checkpoint(self, src_rank: int, metadata: str, step: int, timeout: timedelta) -> Any:
         self.points.at("in_heal", step + 1)
+        self.answered = False
         fetch = super().recv_checkpoint
         return self.fetching.run(lambda: fetch(src_rank, metadata, step, timeout))
+
+    def _load_from_address(self, address: str, timeout: timedelta) -> object:
+        with urlopen(address, timeout=timeout.total_seconds()) as answer:
+            self.answered = True
+            return _streaming_load(answer, weights_only=False)
 
     def _serving(self, stock: Any) -> Any:
         """TorchFT's request handler with a fault point between the head and the body of an answer, which is given on
@@ -217,12 +227,12 @@ class ReplicaManager(torchft.Manager):  # type: ignore[misc]
             self._pg.abort()
 
     def _give_up_hopeless(self) -> None:
-        """Make no group of which one is lost, fetch no state from one that is."""
+        """Make no group of which one is lost; fetch no state from one that is, or that may serve none without a group."""
         if gone := self._members & self.lost:
             reason = ConnectionError(f"{min(gone).partition(':')[0]} is lost")
             if self._leave_on_error:
                 self._pg.making.give_up(reason)
-            if self._donor in gone:
+            if self._donor in gone or (self._donor and not self._checkpoint_transport.answered):
                 self._checkpoint_transport.fetching.give_up(reason)
 
     def set_watch(self, watch: Watch) -> None:

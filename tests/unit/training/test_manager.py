@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from datetime import timedelta
 from typing import Any
 from urllib.request import urlopen
@@ -220,11 +220,18 @@ def test_one_that_is_lost_when_the_group_is_to_be_made_is_not_waited_for(pair: t
     stays_away.set()
 
 
-def test_a_state_is_not_fetched_from_one_that_is_lost(pair: tuple[Replica, Replica], address: str) -> None:
+@pytest.mark.parametrize(
+    ("who", "answered", "given_up"),
+    [("donor", True, True), ("donor", False, True), ("another", False, True), ("another", True, False)],
+)
+def test_a_state_is_not_fetched_from_one_that_is_lost_or_that_may_have_no_group(
+    pair: tuple[Replica, Replica], address: str, who: str, answered: bool, given_up: bool
+) -> None:
     healing = Replica("replica-2", address)
     begun, never = threading.Event(), threading.Event()
 
     def stand_still(*_: object) -> None:
+        healing.manager._checkpoint_transport.answered = answered
         begun.set()
         never.wait(EXCHANGE.total_seconds())
 
@@ -234,9 +241,10 @@ def test_a_state_is_not_fetched_from_one_that_is_lost(pair: tuple[Replica, Repli
     for replica in pair:
         replica.do(replica.step)
     assert begun.wait(SOON_S)
-    for donor in pair:
-        healing.lose(donor)
-    assert waiting.result(SOON_S) is False
+    for replica in pair:
+        if (replica.id == healing.manager._donor) == (who == "donor"):
+            healing.lose(replica)
+    assert bool(wait([waiting], timeout=SOON_S if given_up else 1.0).done) == given_up
     never.set()
     healing.close()
 
