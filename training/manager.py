@@ -227,7 +227,7 @@ class ReplicaManager(torchft.Manager):  # type: ignore[misc]
             self._pg.abort()
 
     def _give_up_hopeless(self) -> None:
-        """Make no group of which one is lost; fetch no state from one that is, or that may serve none without a group."""
+        """Make no group of which one is lost; fetch no state from one that is, or may serve none without a group."""
         if gone := self._members & self.lost:
             reason = ConnectionError(f"{min(gone).partition(':')[0]} is lost")
             if self._leave_on_error:
