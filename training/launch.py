@@ -15,7 +15,6 @@ import random
 import signal
 import socket
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -146,22 +145,19 @@ class Launcher:
         package_root = str(Path(__file__).resolve().parent.parent)
         env = os.environ | self._work.env
         env["PYTHONPATH"] = os.pathsep.join(filter(None, [package_root, env.get("PYTHONPATH", "")]))
-        with (
-            (self._out / "logs" / f"{member}.log").open("ab") as log,
-            tempfile.TemporaryDirectory(prefix="torchchaos-", ignore_cleanup_errors=True) as temporary,
-        ):
+        with (self._out / "logs" / f"{member}.log").open("ab") as log:
             child = await asyncio.create_subprocess_exec(
                 *filled,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=env | {"TMPDIR": temporary},
+                env=env,
                 cwd=self._out / "scratch" / member,
                 start_new_session=True,
                 preexec_fn=process.die_with_parent,
             )
-            self._processes[member] = child
-            return await child.wait()
+        self._processes[member] = child
+        return await child.wait()
 
     def _fill(self, word: str, member: str, incarnation: int) -> str:
         address = self._addresses[member]

@@ -206,6 +206,8 @@ class Past:
         proofs = self.proofs[fault_id]
         others = {peer for one in proofs if isinstance(one.injection, Drop) for peer in one.injection.peers}
         targets = [hit for hit in self.hits_by(fault_id) if hit.member not in others]
+        if not targets:
+            return
         lost = [one for one in self._cut_off if one.name in others and targets[0].t_s <= one.t_s <= targets[0].due_s]
         for one in sorted(lost, key=_time_s)[: len(targets)]:
             hit = self._hits[fault_id].get(one.name)

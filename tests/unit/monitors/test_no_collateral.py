@@ -193,6 +193,15 @@ def test_of_two_sides_the_job_may_give_up_either(lost, targets, replicas, late_s
     assert set(lost) == {member for member in story.replicas if f"{member} came" in findings["replicas_rejoin"].reading}
 
 
+def test_where_each_is_cut_off_from_each_all_were_aimed_at() -> None:
+    story = Story(2).deploy().train(12).phase("disturb").wait(0.1)
+    story.strike("network.islands", Drop("replica-0", ("replica-1",)), Drop("replica-1", ("replica-0",))).wait(1.5)
+    story.say(events.TrainerLost, "controller", name="replica-1", member_incarnation=1, reason="cut_off")
+    story.group.discard("replica-1")
+    story.discard().regroup().train(4).release().phase("quiesce").build("replica-1").join("replica-1").train(9)
+    assert judge(story.drain().end())["no_collateral"].outcome is Outcome.PASS
+
+
 def test_the_loss_may_be_told_before_the_proof() -> None:
     story = parted("replica-1")
     journal = story.journal()
