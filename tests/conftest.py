@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from chaos.model.plan import Plan
+from chaos.platforms.local import doctor
+
 # A shell that started us in the background had us ignore Ctrl-C, and so would everything that tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -23,6 +26,12 @@ JOBS = Path(__file__).parent / "jobs"
 CHAOS = Path(sys.executable).with_name("chaos")
 
 Chaos = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def lacking(planned: Plan) -> set[str]:
+    """What an experiment needs that neither local pods on this machine nor its job have."""
+    needed = {need for fault in planned.faults for need in fault.needs}
+    return needed - doctor.capabilities(doctor.isolation()) - set(planned.workload.capabilities)
 
 
 @pytest.fixture(scope="session")

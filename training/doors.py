@@ -30,7 +30,8 @@ def open_door(address: str, data_interface: str) -> list[str]:
     door = socket.create_server(("", 0))
     threading.Thread(target=_take_all, args=(door,), name="door", daemon=True).start()
     port = door.getsockname()[1]
-    return [f"{host}:{port}" for host in dict.fromkeys([address, *process.addresses(data_interface)])]
+    both = dict.fromkeys([address, process.address_of(data_interface) or address])
+    return [f"{host}:{port}" for host in both]
 
 
 def _take_all(door: socket.socket) -> None:

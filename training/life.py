@@ -232,7 +232,7 @@ class Life:
 
 def heal_host(worker: announce.Worker, over: str) -> str:
     """Where peers fetch the state of a replica: at its name, or at the address of its data interface, if it has one."""
-    return next(iter(process.addresses(worker.data_interface)), worker.host) if over == "data" else worker.host
+    return (process.address_of(worker.data_interface) if over == "data" else None) or worker.host
 
 
 def beat(trainer: ReplicaTrainer) -> announce.Beat:

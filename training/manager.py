@@ -220,20 +220,23 @@ class ReplicaManager(torchft.Manager):  # type: ignore[misc]
         self._members = members
         self._donor = quorum.replica_ids[quorum.recover_src_replica_rank] if quorum.heal else ""
 
-    def _give_up_lost(self) -> None:
+    def _loss(self) -> ConnectionError | None:
+        """Why nothing comes of the present group, if one of it is lost."""
         gone = self._members & self.lost
-        if gone and self.errored() is None:
-            self.report_error(ConnectionError(f"{min(gone).partition(':')[0]} is lost"))
+        return ConnectionError(f"{min(gone).partition(':')[0]} is lost") if gone else None
+
+    def _give_up_lost(self) -> None:
+        if (loss := self._loss()) and self.errored() is None:
+            self.report_error(loss)
             self._pg.abort()
 
     def _give_up_hopeless(self) -> None:
         """Make no group of which one is lost; fetch no state from one that is, or may serve none without a group."""
-        if gone := self._members & self.lost:
-            reason = ConnectionError(f"{min(gone).partition(':')[0]} is lost")
+        if loss := self._loss():
             if self._leave_on_error:
-                self._pg.making.give_up(reason)
-            if self._donor in gone or (self._donor and not self._checkpoint_transport.answered):
-                self._checkpoint_transport.fetching.give_up(reason)
+                self._pg.making.give_up(loss)
+            if self._donor in self.lost or not self._checkpoint_transport.answered:
+                self._checkpoint_transport.fetching.give_up(loss)
 
     def set_watch(self, watch: Watch) -> None:
         """From now on, tell ``watch``."""

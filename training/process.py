@@ -65,23 +65,25 @@ def when_link_is_lost(interface: str, loss_s: float, act: Callable[[], None]) ->
 
 def has_link(interface: str) -> bool:
     """Whether an interface is up and its other end too. One that is not known here has nothing to lose."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:  # of this network namespace; /sys may be another's
-        try:
-            answer = fcntl.ioctl(asked, _SIOCGIFFLAGS, struct.pack("16s24x", interface.encode()))
-        except OSError:
-            return True
+    if (answer := _ask_kernel(_SIOCGIFFLAGS, interface)) is None:
+        return True
     (flags,) = struct.unpack_from("16xH", answer)
     return bool(flags & _IFF_UP_RUNNING == _IFF_UP_RUNNING)
 
 
-def addresses(interface: str) -> list[str]:
-    """Its IPv4 address, if it has one."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+def address_of(interface: str) -> str | None:
+    """The IPv4 address of a network interface; None when it has none, or is not known here."""
+    answer = _ask_kernel(_SIOCGIFADDR, interface)
+    return None if answer is None else socket.inet_ntoa(answer[20:24])
+
+
+def _ask_kernel(what: int, interface: str) -> bytes | None:
+    """A `struct ifreq` with the answer; None when there is none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:  # of this network namespace; /sys may be another's
         try:
-            answer = fcntl.ioctl(asked, _SIOCGIFADDR, struct.pack("16s24x", interface.encode()))
+            return fcntl.ioctl(asked, what, struct.pack("16s24x", interface.encode()))
         except OSError:
-            return []
-    return [socket.inet_ntoa(answer[20:24])]
+            return None
 
 
 def wait_for_link(interface: str) -> None:

@@ -24,8 +24,7 @@ from chaos.model.injections import FaultPoint, Held
 from chaos.model.plan import Plan
 from chaos.model.verdict import Verdict
 from chaos.plan import plan
-from chaos.platforms.local import doctor
-from tests.conftest import CHAOS
+from tests.conftest import CHAOS, lacking
 
 NAMES = [name for name in shipped() if "/" not in name]
 AT_ONCE = 2
@@ -78,9 +77,7 @@ def run(name: str, folder: Path, env: dict[str, str]) -> Done | set[str]:
     """The run is over; or what it needs and this machine lacks."""
     path = folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump(shortened(shipped()[name]), sort_keys=False))
-    planned = plan(load(str(path)))
-    needed = {need for fault in planned.faults for need in fault.needs}
-    if missing := needed - doctor.capabilities(doctor.isolation()) - set(planned.workload.capabilities):
+    if missing := lacking(plan(load(str(path)))):
         return missing
     command = [CHAOS, "run", path, "--runs", folder / name]
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=RUN_S_MAX)

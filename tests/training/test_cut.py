@@ -12,8 +12,7 @@ from chaos.load import load
 from chaos.model.events import TrainerLost
 from chaos.model.verdict import Verdict
 from chaos.plan import plan
-from chaos.platforms.local import doctor
-from tests.conftest import Chaos
+from tests.conftest import Chaos, lacking
 
 CUT_S = 8
 RUN_S_MAX = 240.0
@@ -22,8 +21,7 @@ RUN_S_MAX = 240.0
 def test_the_others_go_on_without_one_that_is_cut_off_which_is_back_when_it_reaches_them(
     chaos: Chaos, tmp_path: Path
 ) -> None:
-    needed = {need for fault in plan(load("network-partition")).faults for need in fault.needs}
-    if missing := needed - doctor.capabilities(doctor.isolation()):
+    if missing := lacking(plan(load("network-partition"))):
         pytest.skip(f"this machine lacks {', '.join(sorted(missing))}")
     done = chaos("run", "network-partition", "--set", f"faults.0.for_s={CUT_S}", timeout_s=RUN_S_MAX)
     assert done.returncode == 0, done.stdout + done.stderr
